@@ -127,6 +127,14 @@ impl GivenOptions<'_> {
     pub(crate) fn cost(&self) -> u32 {
         self.cost.unwrap_or(1)
     }
+
+    /// How long the request waits: `TIMEOUT`, unless that is 0.
+    pub(crate) fn timeout(&self) -> Result<Option<Duration>, CommandError> {
+        if self.timeout.is_some() && self.at.is_some() {
+            return Err(CommandError::NoTestClockToWait);
+        }
+        Ok(self.timeout.filter(|it| !it.is_zero()))
+    }
 }
 
 /// Parses options in any order, each at most once. The command has those in `known`, as far as the host allows.

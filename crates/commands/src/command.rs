@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{Entry, HoldOperation, MultiKeyOperation, Operation, Policy, Timestamp};
+use sluicegate_core::{Entry, Operation, Policy, Timestamp};
 
 use crate::{
     CommandError, DecisionFormat, PolicyText, RepeatedKeys,
@@ -76,51 +76,37 @@ pub enum Action<'a, P> {
         /// The policy to decide under.
         policy: P,
         /// The operation.
-        operation: Operation,
+        operation: Operation<'a>,
         /// The time.
         at: Option<Timestamp>,
         /// How the reply shows the decision.
         format: DecisionFormat,
     },
-    /// Takes from several keys, independently. The reply is an array of decisions or errors, in order.
-    TakeBatch {
-        /// The takes: 1 to [`MAX_INDEPENDENT_TAKES`](crate::MAX_INDEPENDENT_TAKES).
-        takes: Vec<TakeRequest<'a, P>>,
+    /// Applies operations to several keys, independently. The reply is an array of decisions or errors, in order.
+    ApplyMany {
+        /// The operations: 1 to [`MAX_INDEPENDENT_TAKES`](crate::MAX_INDEPENDENT_TAKES).
+        operations: Vec<KeyOperation<'a, P>>,
         /// The time.
         at: Option<Timestamp>,
-    },
-    /// Takes once that is allowed. The reply is the decision: a denial as soon as the take is sure to miss `timeout`.
-    Wait {
-        /// The take.
-        take: TakeRequest<'a, P>,
-        /// Upper bound on the wait: up to [`MAX_SPAN`](crate::MAX_SPAN) microseconds.
-        timeout: Duration,
-    },
-    /// Applies `operation` to a hold of `key`. The reply is the decision.
-    Hold {
-        /// The key.
-        key: KeyArgument<'a>,
-        /// The policy to decide under.
-        policy: P,
-        /// The operation.
-        operation: HoldOperation<'a>,
-        /// The time.
-        at: Option<Timestamp>,
-        /// How long a hold waits until it fits: up to [`MAX_SPAN`](crate::MAX_SPAN) microseconds.
-        timeout: Duration,
     },
     /// Takes from several keys, from all of them or from none, or holds. The reply is an array: the decision followed
-    /// by the index of the binding key, and the decision on each take as given.
-    TakeAll {
-        /// The takes of distinct keys: 1 to [`MAX_KEYS_PER_TAKE`](sluicegate_core::MAX_KEYS_PER_TAKE).
-        takes: Vec<TakeRequest<'a, P>>,
+    /// by the index of the binding key, and the decision on each operation as given.
+    ApplyAll {
+        /// The operations on distinct keys: 1 to [`MAX_KEYS_PER_TAKE`](sluicegate_core::MAX_KEYS_PER_TAKE).
+        operations: Vec<KeyOperation<'a, P>>,
         /// The keys that are given more than once.
         repeated: RepeatedKeys,
-        /// Take or hold.
-        operation: MultiKeyOperation<'a>,
         /// The time.
         at: Option<Timestamp>,
-        /// How long it waits until all keys have free units: up to [`MAX_SPAN`](crate::MAX_SPAN) microseconds.
+    },
+    /// Takes or holds once that is allowed. The reply is a denial as soon as the request is sure to miss `timeout`.
+    Wait {
+        /// The operations on distinct keys, all or none: 1 to [`MAX_KEYS_PER_TAKE`](sluicegate_core::MAX_KEYS_PER_TAKE).
+        operations: Vec<KeyOperation<'a, P>>,
+        /// The keys that are given more than once: the reply is that of [`ApplyAll`](Self::ApplyAll). `None`: it is the
+        /// decision on the only key.
+        repeated: Option<RepeatedKeys>,
+        /// Upper bound on the wait: up to [`MAX_SPAN`](crate::MAX_SPAN) microseconds.
         timeout: Duration,
     },
     /// Resets `key`. The reply is 1 if it had state, otherwise 0.
@@ -141,15 +127,15 @@ pub enum Action<'a, P> {
     },
 }
 
-/// One take of one key.
+/// An operation on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TakeRequest<'a, P> {
+pub struct KeyOperation<'a, P> {
     /// The key.
     pub key: KeyArgument<'a>,
     /// The policy to decide under.
     pub policy: P,
-    /// Units to take.
-    pub cost: u32,
+    /// The operation.
+    pub operation: Operation<'a>,
 }
 
 /// Writes a reply from the state of a key at a time. `None` is a key without state.
@@ -187,28 +173,6 @@ pub(crate) fn policy_of<'a, H: Host<'a>>(
     })
 }
 
-/// Parses the arguments `key policy id` and `options`, for one operation on one hold.
-pub(crate) fn parse_hold<'a, H: Host<'a>>(
-    host: &mut H,
-    arguments: &[&'a [u8]],
-    spec: &'static CommandSpec,
-    options: &'static [OptionName],
-    operation: impl FnOnce(&'a [u8], &GivenOptions<'_>) -> HoldOperation<'a>,
-) -> Parsed<'a, H> {
-    let [_, key, policy, id, rest @ ..] = arguments else { return Err(CommandError::Arity(spec)) };
-    let given = parse_options(spec, options, host.options(), rest)?;
-    if given.timeout.is_some() && given.at.is_some() {
-        return Err(CommandError::NoTestClockToWait);
-    }
-    Ok(Action::Hold {
-        key: KeyArgument::new(key, 1)?,
-        policy: policy_of(host, key, policy)?,
-        operation: operation(id, &given),
-        at: given.at,
-        timeout: given.timeout.unwrap_or_default(),
-    })
-}
-
 /// Parses the arguments `key policy` and `options`, for one operation on one key.
 #[inline]
 pub(crate) fn parse_apply<'a, H: Host<'a>>(
@@ -216,15 +180,46 @@ pub(crate) fn parse_apply<'a, H: Host<'a>>(
     arguments: &[&'a [u8]],
     spec: &'static CommandSpec,
     options: &'static [OptionName],
-    operation: impl FnOnce(&GivenOptions<'_>) -> Operation,
+    operation: impl FnOnce(&GivenOptions<'_>) -> Operation<'a>,
 ) -> Parsed<'a, H> {
     let [_, key, policy, rest @ ..] = arguments else { return Err(CommandError::Arity(spec)) };
+    parse_operation(host, (key, policy), rest, spec, options, operation)
+}
+
+/// Parses the arguments `key policy id` and `options`, for one operation on one hold.
+pub(crate) fn parse_hold<'a, H: Host<'a>>(
+    host: &mut H,
+    arguments: &[&'a [u8]],
+    spec: &'static CommandSpec,
+    options: &'static [OptionName],
+    operation: impl FnOnce(&'a [u8], &GivenOptions<'_>) -> Operation<'a>,
+) -> Parsed<'a, H> {
+    let [_, key, policy, id, rest @ ..] = arguments else { return Err(CommandError::Arity(spec)) };
+    parse_operation(host, (key, policy), rest, spec, options, |given| operation(id, given))
+}
+
+#[inline]
+fn parse_operation<'a, H: Host<'a>>(
+    host: &mut H,
+    (key, policy): (&'a [u8], &'a [u8]),
+    rest: &[&'a [u8]],
+    spec: &'static CommandSpec,
+    options: &'static [OptionName],
+    operation: impl FnOnce(&GivenOptions<'_>) -> Operation<'a>,
+) -> Parsed<'a, H> {
     let given = parse_options(spec, options, host.options(), rest)?;
-    Ok(Action::Apply {
+    let timeout = given.timeout()?;
+    let operation = KeyOperation {
         key: KeyArgument::new(key, 1)?,
         policy: policy_of(host, key, policy)?,
         operation: operation(&given),
-        at: given.at,
-        format: DecisionFormat::Sluicegate,
+    };
+    Ok(match timeout {
+        Some(timeout) => Action::Wait { operations: vec![operation], repeated: None, timeout },
+        None => {
+            let KeyOperation { key, policy, operation } = operation;
+            let format = DecisionFormat::Sluicegate;
+            Action::Apply { key, policy, operation, at: given.at, format }
+        }
     })
 }

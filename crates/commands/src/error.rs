@@ -1,7 +1,7 @@
 //! Errors of commands, with the text that every protocol replies with.
 
 use sluicegate_core::{
-    HoldError, KeyLengthError, MultiKeyError, OperationError, PolicyError, StateError,
+    KeyLengthError, OperationError, PolicyError, StateError,
 };
 
 use crate::{quote::quote, spec::CommandSpec};
@@ -132,15 +132,9 @@ pub enum CommandError {
     /// A policy that is not UTF-8. Holds the offset of the first invalid byte.
     #[error("SGPOLICY invalid policy: byte {0} is not UTF-8; expected ASCII such as `gcra:30/1m`")]
     PolicyEncoding(usize),
-    /// A policy that does not support the operation.
+    /// An operation that is invalid, or that the policy does not support.
     #[error("ERR {0}")]
     Operation(#[from] OperationError),
-    /// An operation on a hold is invalid, or the policy does not support it.
-    #[error("ERR {0}")]
-    Hold(#[from] HoldError),
-    /// An operation on several keys is invalid, or a policy does not support it.
-    #[error("ERR {0}")]
-    MultiKey(#[from] MultiKeyError),
     /// A `TTL` without the `ID` of a hold.
     #[error("ERR option TTL has no ID: expected ID and the id of a hold with it")]
     TtlWithoutId,

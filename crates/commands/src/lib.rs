@@ -19,7 +19,6 @@ mod decision_format;
 mod description;
 mod error;
 mod limits;
-mod multi_key_reply;
 mod plain;
 mod policy_text;
 mod policy_text_cache;
@@ -30,17 +29,16 @@ mod table;
 
 pub use arguments::{HostOptions, KeyArgument, key};
 pub use command::{
-    Action, Command, EntryReply, FromCommand, Host, Parsed, ReplyWriter, TakeRequest,
+    Action, Command, EntryReply, FromCommand, Host, KeyOperation, Parsed, ReplyWriter,
 };
 pub use decision_format::{DecisionFormat, IntegersWriter};
 pub use description::{KeyDescription, LimitDescription};
 pub use error::CommandError;
 pub use limits::{DEFAULT_TIMEOUT, MAX_INDEPENDENT_TAKES, MAX_SPAN};
-pub use multi_key_reply::write_multi_key;
 pub use plain::plain_error;
 pub use policy_text::PolicyText;
 pub use policy_text_cache::{CacheMiss, PolicyTextCache, PolicyTextKey};
 pub use quote::quote;
-pub use repeated_keys::RepeatedKeys;
+pub use repeated_keys::{RepeatedKeys, write_all};
 pub use spec::{Argument, ArgumentKind, CommandSpec, Keys};
 pub use table::{parse, table, unknown_command};

@@ -1,6 +1,8 @@
-//! Keys that a request on several keys names more than once.
+//! Keys that a request on several keys names more than once, and the reply to such a request.
 
-use sluicegate_core::{Decision, MultiKeyDecision};
+use sluicegate_core::{Answer, Decision};
+
+use crate::{command::ReplyWriter, decision_format::IntegersWriter};
 
 /// Relates the takes of a request to the distinct keys that a store decides on.
 ///
@@ -34,17 +36,34 @@ impl RepeatedKeys {
 
     /// The index of the binding key in the takes as given: that of its first take.
     #[must_use]
-    pub fn binding_key(&self, taken: &MultiKeyDecision) -> usize {
-        self.indexes.iter().position(|it| *it == taken.key).unwrap_or(taken.key)
+    pub fn binding_key(&self, answer: &Answer) -> usize {
+        self.indexes.iter().position(|it| *it == answer.key).unwrap_or(answer.key)
     }
 
     /// The decisions on the takes as given, in order.
     pub fn decisions<'a>(
         &'a self,
-        taken: &'a MultiKeyDecision,
+        answer: &'a Answer,
     ) -> impl ExactSizeIterator<Item = &'a Decision> {
-        let count = if self.indexes.is_empty() { taken.each.len() } else { self.indexes.len() };
-        (0..count).map(|take| &taken.each[self.indexes.get(take).copied().unwrap_or(take)])
+        let count = if self.indexes.is_empty() { answer.each().len() } else { self.indexes.len() };
+        (0..count).map(|take| &answer.each()[self.indexes.get(take).copied().unwrap_or(take)])
+    }
+}
+
+/// Writes the reply to an operation on several keys: an array of the decision, followed by the index of the binding
+/// key, and of the decision on each operation as given.
+pub fn write_all(
+    answer: &Answer,
+    repeated: &RepeatedKeys,
+    writer: &mut (impl IntegersWriter + ReplyWriter),
+) {
+    let decisions = repeated.decisions(answer);
+    writer.array(1 + decisions.len());
+    let [allowed, limit, remaining, retry, reset, delay, binding] = answer.decision.to_integers();
+    let key = i64::try_from(repeated.binding_key(answer)).unwrap_or(i64::MAX);
+    writer.integers(&[allowed, limit, remaining, retry, reset, delay, binding, key]);
+    for decision in decisions {
+        writer.integers(&decision.to_integers());
     }
 }
 
@@ -53,10 +72,10 @@ mod tests {
     use super::*;
 
     /// Decisions that differ in `remaining`.
-    fn decided(remaining: &[u32]) -> MultiKeyDecision {
+    fn decided(remaining: &[u32]) -> Answer {
         use std::time::Duration;
 
-        use sluicegate_core::Outcome;
+        use sluicegate_core::{Outcome, Source};
 
         let decision = |&remaining| Decision {
             outcome: Outcome::Allow { delay: Duration::ZERO },
@@ -65,7 +84,7 @@ mod tests {
             reset_after: Duration::ZERO,
             binding: 0,
         };
-        MultiKeyDecision::of(remaining.iter().map(decision).collect()).unwrap()
+        Answer::of_all(remaining.iter().map(decision).collect(), Source::Store).unwrap()
     }
 
     #[test]

@@ -61,8 +61,7 @@ impl Answer {
         Self { decision, source, key: 0, several: Box::default() }
     }
 
-    /// The answer that combines the decisions on 1 to 8 keys: allowed if each is. `None` for no key.
-    #[must_use]
+    /// The answer that combines the decisions on all keys: allowed if each is. `None` for no key.
     pub fn of_all(each: Vec<Decision>, source: Source) -> Option<Self> {
         let wait = |it: &Decision| it.retry().unwrap_or(Retry::NOW);
         let (longest, delay, remaining, reset_after) = (
@@ -86,7 +85,6 @@ impl Answer {
     }
 
     /// The decision on each key: allowed, or when it would be. If any is denied, none is charged.
-    #[must_use]
     pub fn each(&self) -> &[Decision] {
         if self.several.is_empty() { slice::from_ref(&self.decision) } else { &self.several }
     }

@@ -76,6 +76,16 @@ impl<'a> Operation<'a> {
         }
     }
 
+    /// Whether it never changes the state of a key: a peek, and a cost of 0.
+    #[must_use]
+    pub const fn only_reads(self) -> bool {
+        match self {
+            Self::Peek(_) => true,
+            Self::Reset | Self::Settle { .. } | Self::Renew { .. } => false,
+            _ => self.cost() == 0,
+        }
+    }
+
     /// The id of the hold; `None` for other operations.
     #[must_use]
     pub const fn id(self) -> Option<&'a [u8]> {

@@ -8,7 +8,7 @@ use crate::{decision::Operation, prepared_policy::PreparedPolicy};
 /// Stores in memory take keys of any length.
 pub const MAX_KEY: usize = 65_536;
 
-/// Maximum number of keys of one decision.
+/// Maximum number of keys of one decision that a client asks for. Rules may charge more keys together.
 pub const MAX_KEYS_PER_TAKE: usize = 8;
 
 /// A key is empty, or longer than [`MAX_KEY`]. Holds its length in bytes.
@@ -48,8 +48,8 @@ pub struct KeyedOperation<'a> {
     pub operation: Operation<'a>,
 }
 
-/// What a store decides at once: an operation on one key, or takes, peeks or holds of up to [`MAX_KEYS_PER_TAKE`] keys, of
-/// all of them or of none.
+/// What a store decides at once: an operation on one key; or takes, peeks or holds of several keys, of all of them or of
+/// none.
 ///
 /// ```
 /// use sluicegate_core::{KeyedOperation, Operation, PreparedPolicy, Request};
@@ -83,9 +83,6 @@ pub enum RequestError {
     /// There is no key.
     #[error("missing key: expected at least one")]
     MissingKey,
-    /// There are too many keys.
-    #[error("too many keys: expected at most {MAX_KEYS_PER_TAKE}, found {0}")]
-    TooManyKeys(usize),
     /// The operations differ in more than the cost, or are none that several keys can have.
     #[error(
         "invalid operations on several keys: expected only takes, only peeks, or only holds with one id and ttl"
@@ -104,7 +101,7 @@ impl<'a> Request<'a> {
     /// Operations that are all applied or none is. If a key is given twice, only its first operation counts.
     ///
     /// # Errors
-    /// [`RequestError`]: there is no key, there are too many, or the operations are not the same except for their cost.
+    /// [`RequestError`]: there is no key, or the operations are not the same except for their cost.
     pub fn all(operations: &'a [KeyedOperation<'a>]) -> Result<Self, RequestError> {
         RequestError::check(operations.iter().map(|it| it.operation))?;
         Ok(Self(Keys::Several(operations)))
@@ -141,12 +138,8 @@ impl<'a> From<KeyedOperation<'a>> for Request<'a> {
 impl RequestError {
     /// Checks operations that are to be all applied or none.
     pub(crate) fn check<'a>(
-        mut operations: impl ExactSizeIterator<Item = Operation<'a>>,
+        mut operations: impl Iterator<Item = Operation<'a>>,
     ) -> Result<(), Self> {
-        let count = operations.len();
-        if count > MAX_KEYS_PER_TAKE {
-            return Err(Self::TooManyKeys(count));
-        }
         let first = operations.next().ok_or(Self::MissingKey)?.with_cost(0);
         let is_allowed =
             matches!(first, Operation::Take(_) | Operation::Peek(_) | Operation::Hold { .. });

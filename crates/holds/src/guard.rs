@@ -40,7 +40,7 @@ pub struct HoldGuard<S: Store + ?Sized + 'static> {
 
 impl<S: Store + ?Sized> HoldGuard<S> {
     /// The guard of a hold that is not open yet, for up to `ttl` (see
-    /// [`HoldOperation::Hold`](sluicegate_core::HoldOperation::Hold)).
+    /// [`Operation::Hold`](sluicegate_core::Operation::Hold)).
     #[must_use]
     pub fn new(
         store: &Arc<S>,
@@ -94,7 +94,7 @@ impl<S: Store + ?Sized> HoldGuard<S> {
     /// Holds `cost` units in the store.
     ///
     /// # Errors
-    /// As [`Store::apply_hold`].
+    /// As [`Store::apply`].
     pub fn open(&mut self, cost: u32) -> Applied<'_, Result<Answer, S::Error>> {
         self.is_armed = matches!(self.hold.id, HoldId::Random(_));
         let applied = self.hold.open(cost);
@@ -150,7 +150,7 @@ impl<S: Store + ?Sized> HoldGuard<S> {
     /// repeated in the background.
     ///
     /// # Errors
-    /// As [`Store::apply_hold`].
+    /// As [`Store::apply`].
     pub async fn settle(mut self, used: impl Into<Option<u32>>) -> Result<Answer, S::Error> {
         self.used = used.into();
         self.stop_renewal();
@@ -162,7 +162,7 @@ impl<S: Store + ?Sized> HoldGuard<S> {
     /// Prolongs the hold: it then expires after its lifetime from now.
     ///
     /// # Errors
-    /// As [`Store::apply_hold`].
+    /// As [`Store::apply`].
     pub fn renew(&self) -> Applied<'_, Result<Answer, S::Error>> {
         self.hold.renew()
     }

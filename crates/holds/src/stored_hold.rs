@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use sluicegate_core::{Answer, Applied, HoldOperation, PreparedPolicy, Store};
+use sluicegate_core::{Answer, Applied, Operation, PreparedPolicy, Request, Store};
 use smallvec::SmallVec;
 use tokio::time::{Instant, sleep};
 
@@ -25,19 +25,19 @@ pub(crate) struct StoredHold<S: ?Sized> {
 
 impl<S: Store + ?Sized> StoredHold<S> {
     pub(crate) fn open(&self, cost: u32) -> Applied<'_, Result<Answer, S::Error>> {
-        self.apply(HoldOperation::Hold { id: &self.id, cost, ttl: self.ttl })
+        self.apply(Operation::Hold { id: &self.id, cost, ttl: self.ttl })
     }
 
     pub(crate) fn settle(&self, used: Option<u32>) -> Applied<'_, Result<Answer, S::Error>> {
-        self.apply(HoldOperation::Settle { id: &self.id, used })
+        self.apply(Operation::Settle { id: &self.id, used })
     }
 
     pub(crate) fn renew(&self) -> Applied<'_, Result<Answer, S::Error>> {
-        self.apply(HoldOperation::Renew { id: &self.id, ttl: self.ttl })
+        self.apply(Operation::Renew { id: &self.id, ttl: self.ttl })
     }
 
-    fn apply<'a>(&'a self, operation: HoldOperation<'a>) -> Applied<'a, Result<Answer, S::Error>> {
-        self.store.apply_hold(&self.key, &self.policy, operation)
+    fn apply<'a>(&'a self, operation: Operation<'a>) -> Applied<'a, Result<Answer, S::Error>> {
+        self.store.apply(Request::one(&self.key, &self.policy, operation))
     }
 
     /// Settles. If `repeats`, it tries again after an error, until the hold has expired.
@@ -64,8 +64,8 @@ impl<S: Store + ?Sized> StoredHold<S> {
 
     /// `None` if the hold is invalid.
     fn lifetime(&self) -> Option<Duration> {
-        let renew = HoldOperation::Renew { id: &self.id, ttl: self.ttl };
-        self.policy.policy().check_hold(&renew).ok().map(Duration::from_micros)
+        let renew = Operation::Renew { id: &self.id, ttl: self.ttl };
+        self.policy.policy().check_operation(renew).ok().map(Duration::from_micros)
     }
 }
 

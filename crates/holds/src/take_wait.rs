@@ -73,7 +73,7 @@ impl TakeWait {
 
     /// The operation that returns the units of an unused reservation; see [`Waiter::cancel`].
     #[must_use]
-    pub fn cancel(&self) -> Option<Operation> {
+    pub fn cancel(&self) -> Option<Operation<'static>> {
         self.waiter.cancel()
     }
 }

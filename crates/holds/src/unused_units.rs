@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use sluicegate_core::{Operation, PreparedPolicy, Store};
+use sluicegate_core::{Operation, PreparedPolicy, Request, Store};
 use tokio::runtime::Handle;
 
 /// Applies `refund`, which [`TakeWait::cancel`](crate::TakeWait::cancel) returned for a request of `key` that was cancelled: at once,
@@ -12,13 +12,13 @@ pub fn return_units<S: Store + ?Sized + 'static>(
     store: &Arc<S>,
     key: &[u8],
     policy: &PreparedPolicy,
-    refund: Operation,
+    refund: Operation<'static>,
     runtime: Option<&Handle>,
 ) {
-    if store.apply(key, policy, refund).now().is_some() {
+    if store.apply(Request::one(key, policy, refund)).now().is_some() {
         return;
     }
     let Some(runtime) = runtime else { return };
     let (store, key, policy) = (Arc::clone(store), key.to_vec(), policy.clone());
-    runtime.spawn(async move { drop(store.apply(&key, &policy, refund).await) });
+    runtime.spawn(async move { drop(store.apply(Request::one(&key, &policy, refund)).await) });
 }

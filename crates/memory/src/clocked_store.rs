@@ -3,9 +3,8 @@
 use std::{fmt::Debug, ptr};
 
 use sluicegate_core::{
-    Answer, Applied, Clock, Decision, HoldError, HoldOperation, KeyedOperation, KeyedTake,
-    MultiKeyAnswer, MultiKeyOperation, Operation, OperationError, PreparedPolicy, ReadEntry,
-    Source, Store, StoreError, StoreStatus,
+    Answer, Applied, Clock, Decision, KeyedOperation, Operation, OperationError, PreparedPolicy,
+    ReadEntry, Request, Store, StoreError, StoreStatus,
 };
 
 use crate::{MemoryStore, NumberedPolicy, SystemClock};
@@ -65,21 +64,6 @@ impl<C: Clock> ClockedStore<C> {
         self.decide_as(key, policy, operation)
     }
 
-    /// Applies `operation` to a hold of `key`: [`Store::apply_hold`] without the other errors of stores.
-    ///
-    /// # Errors
-    /// [`HoldError`]; nothing is changed.
-    pub fn decide_hold(
-        &self,
-        key: &[u8],
-        policy: &PreparedPolicy,
-        operation: HoldOperation<'_>,
-    ) -> Result<Decision, HoldError> {
-        let now = self.clock.now();
-        let policy = self.store.numbered(policy, now);
-        self.store.apply_hold_numbered(key, &policy, now, operation)
-    }
-
     /// Applies independent operations at one time, in order, and passes each with its result to `answer`:
     /// [`Store::apply_many`] without its results in memory. The slots of later ones are prefetched while one is decided.
     #[inline(always)]
@@ -132,13 +116,16 @@ impl<C: Clock + Debug + Send + Sync> Store for ClockedStore<C> {
     type Error = StoreError;
 
     #[inline(always)]
-    fn apply<'a>(
-        &'a self,
-        key: &'a [u8],
-        policy: &'a PreparedPolicy,
-        operation: Operation,
-    ) -> Applied<'a, Result<Answer, StoreError>> {
-        Applied::Now(self.decide_as(key, policy, operation).map(Answer::from))
+    fn apply<'a>(&'a self, request: Request<'a>) -> Applied<'a, Result<Answer, StoreError>> {
+        Applied::Now(match request.single() {
+            Some(KeyedOperation { key, policy, operation }) => {
+                self.decide_as(key, policy, operation).map(Answer::from)
+            }
+            None => {
+                let answer = self.store.apply_all(request, self.clock.now());
+                answer.map_err(StoreError::from)
+            }
+        })
     }
 
     fn apply_many<'a>(
@@ -150,26 +137,6 @@ impl<C: Clock + Debug + Send + Sync> Store for ClockedStore<C> {
             answers.push(decision.map(Answer::from).map_err(StoreError::from));
         });
         Applied::Now(answers)
-    }
-
-    fn apply_hold<'a>(
-        &'a self,
-        key: &'a [u8],
-        policy: &'a PreparedPolicy,
-        operation: HoldOperation<'a>,
-    ) -> Applied<'a, Result<Answer, StoreError>> {
-        let decision = self.decide_hold(key, policy, operation);
-        Applied::Now(decision.map(Answer::from).map_err(StoreError::from))
-    }
-
-    fn apply_multi_key<'a>(
-        &'a self,
-        operation: MultiKeyOperation<'a>,
-        takes: &'a [KeyedTake<'a>],
-    ) -> Applied<'a, Result<MultiKeyAnswer, StoreError>> {
-        let taken = self.store.apply_multi_key(operation, takes, self.clock.now());
-        let answer = taken.map(|taken| MultiKeyAnswer { multi_key: taken, source: Source::Store });
-        Applied::Now(answer.map_err(StoreError::from))
     }
 
     fn read<'a>(

@@ -1,12 +1,12 @@
 //! Deciding one request: in the slot of its key by a compare-and-swap, or under the lock of the segment.
 
 use sluicegate_core::{
-    Clock, Decision, Entry, Operation, OperationError, Policy, PreparedPolicy, Timestamp,
+    Clock, Decision, Entry, Operation, OperationError, Policy, PreparedPolicy, Timestamp, apply,
+    apply_in_place,
 };
 
 use crate::{
     MemoryStore, NumberedPolicy,
-    change::Change,
     eviction::MAX_GROWTH,
     overflow::{Left, OverflowTable},
     segment::{HashedKey, KeyBuckets, LockedSegment},
@@ -19,8 +19,24 @@ impl MemoryStore {
     /// callers that use it again should hold a [`NumberedPolicy`].
     ///
     /// # Errors
-    /// [`OperationError`] for [`Operation::Reserve`] under a policy without reservations, and for all operations that take
-    /// or give back units under a policy with `concurrency` limits: hold them. Nothing is changed.
+    /// [`OperationError`] for [`Operation::Reserve`] under a policy without reservations, for all operations that take
+    /// or give back units under a policy with `concurrency` limits (hold them), and for invalid operations on holds.
+    /// Nothing is changed.
+    ///
+    /// ```
+    /// use sluicegate_core::{Clock, Operation};
+    /// use sluicegate_memory::{MemoryStore, SystemClock};
+    ///
+    /// let (store, clock) = (MemoryStore::new(), SystemClock::new());
+    /// let policy = "concurrency:1/30s".parse()?;
+    /// let hold = |id| Operation::Hold { id, cost: 1, ttl: None };
+    /// assert!(store.apply(b"user7", &policy, clock.now(), hold(b"a"))?.allowed());
+    /// assert!(!store.apply(b"user7", &policy, clock.now(), hold(b"b"))?.allowed());
+    /// let settle = Operation::Settle { id: b"a", used: None };
+    /// assert!(store.apply(b"user7", &policy, clock.now(), settle)?.allowed());
+    /// assert!(store.apply(b"user7", &policy, clock.now(), hold(b"b"))?.allowed());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn apply(
         &self,
         key: &[u8],
@@ -176,6 +192,9 @@ impl MemoryStore {
         {
             return Ok(decision);
         }
+        if operation.id().is_some() {
+            let _ = self.since_set_base(now);
+        }
         self.apply_locked(hash, policy, now, operation)
     }
 
@@ -217,23 +236,23 @@ impl MemoryStore {
     }
 
     /// The general path: any operation under any policy, as an [`Entry`] under the lock of the segment.
-    pub(crate) fn apply_locked<C: Change>(
+    fn apply_locked(
         &self,
         hash: u64,
         policy: &NumberedPolicy,
         now: Timestamp,
-        change: C,
-    ) -> Result<Decision, C::Error> {
+        operation: Operation,
+    ) -> Result<Decision, OperationError> {
         let shard = self.shard(hash);
         let mut locked = shard.lock(hash);
         loop {
             let found = self.find_charged(&mut locked, hash, now);
             let slot = found.map(|(_, seen)| seen.slot());
-            if change.only_reads()
+            if operation.only_reads()
                 && let Some(slot) = slot
                 && slot.policy_number() != OVERFLOW
             {
-                return change.apply(policy.policy(), &mut self.simple_entry(slot), now);
+                return apply(policy.policy(), &mut self.simple_entry(slot), now, operation);
             }
             let forgets = |entry: &Entry| self.one_clock && entry.is_over(now);
             // An overflow entry that stays one changes in place. With holds it does, unless the last one ends.
@@ -241,11 +260,11 @@ impl MemoryStore {
                 && seen.slot().policy_number() == OVERFLOW
                 && let (index, data) = (seen.slot().index(), locked.data_mut())
                 && let Some((entry, before)) = data.entry_mut(index, policy.policy())
-                && (change.only_reads() || self.budget.fits(MAX_GROWTH + before))
+                && (operation.only_reads() || self.budget.fits(MAX_GROWTH + before))
                 && (policy.numbered().is_none()
-                    || entry.as_ref().is_some_and(|it| change.keeps_holds(it)))
+                    || entry.as_ref().is_some_and(|it| keeps_holds(operation, it)))
             {
-                let decision = change.apply_in_place(policy.policy(), entry, now);
+                let decision = apply_in_place(policy.policy(), entry, now, operation);
                 // Most often, units are in use for some time.
                 if decision.as_ref().is_ok_and(|it| it.reset_after.is_zero()) {
                     entry.take_if(|it| if it.is_idle() { !self.one_clock } else { forgets(it) });
@@ -261,13 +280,13 @@ impl MemoryStore {
                 return decision;
             }
             // A change for which there may be no space is made on a copy, which replaces the entry if it fits.
-            let on_copy = !change.only_reads() && !self.has_room(locked.data(), slot, policy);
+            let on_copy = !operation.only_reads() && !self.has_room(locked.data(), slot, policy);
             // Claimed until it is written again, so that no other request decides on it until then.
             let index = found.map(|(index, _)| index);
             let slot = index.map(|index| locked.claim(index));
             let mut entry = slot.and_then(|slot| self.entry_of(&mut locked, slot, on_copy));
             let before = entry.as_ref().filter(|_| on_copy).map(|it| it.policy().clone());
-            let decision = change.apply(policy.policy(), &mut entry, now);
+            let decision = apply(policy.policy(), &mut entry, now, operation);
             let mut entry = entry.filter(|entry| !forgets(entry));
             if on_copy {
                 entry = entry.map(|it| self.under_before(it, before.as_ref(), policy, now));
@@ -281,7 +300,7 @@ impl MemoryStore {
                     if let (Some(index), Some(slot)) = (index, slot) {
                         locked.put(index, slot);
                     }
-                    return decision.map(|it| self.reject(change, it));
+                    return decision.map(|it| self.reject(operation, it));
                 }
                 slot.map(|slot| self.take_entry(&mut locked, slot));
             }
@@ -299,7 +318,7 @@ impl MemoryStore {
                 }
                 self.take_entry(&mut locked, slot);
                 if !self.make_space(shard, &mut locked, hash, now) {
-                    return decision.map(|it| self.reject(change, it));
+                    return decision.map(|it| self.reject(operation, it));
                 }
                 // A split may have moved the key's range to another segment.
                 drop(locked);
@@ -324,4 +343,11 @@ impl MemoryStore {
             self.budget.count_keys(1, 0);
         }
     }
+}
+
+/// Whether the entry has holds, and still has after an operation on one.
+fn keeps_holds(operation: Operation, entry: &Entry) -> bool {
+    // Holds that have expired may be the last ones: that is rare, and the entry then stays where it is.
+    operation.id().is_some()
+        && entry.open_holds() > usize::from(matches!(operation, Operation::Settle { .. }))
 }

@@ -3,12 +3,11 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use sluicegate_core::{Decision, Outcome, Retry, Timestamp, as_micros};
+use sluicegate_core::{Decision, Operation, Outcome, Retry, Timestamp, as_micros};
 
 use crate::{
     MemoryStore, NumberedPolicy, WhenFull,
     bits::narrow,
-    change::Change,
     overflow::{self, OverflowTable},
     segment::{LockedSegment, SEGMENT_BYTES, SLOTS, SlotIndex},
     shard::Shard,
@@ -142,12 +141,14 @@ impl MemoryStore {
 
     /// The decision on a request that changes nothing, because the full table has no space for the change. `decision` is
     /// that with space.
-    pub(crate) fn reject<C: Change>(&self, change: C, mut decision: Decision) -> Decision {
+    pub(crate) fn reject(&self, operation: Operation, mut decision: Decision) -> Decision {
         self.budget.count_table_full();
         if !decision.allowed() {
             return decision;
         }
-        if self.when_full == WhenFull::Deny && !change.has_happened() {
+        let has_happened =
+            matches!(operation, Operation::Charge(_) | Operation::Refund(_) | Operation::Reset);
+        if self.when_full == WhenFull::Deny && !has_happened {
             decision.outcome = Outcome::Deny { retry: Retry::After(TABLE_FULL_RETRY) };
             decision.remaining = 0;
         }

@@ -28,14 +28,12 @@
 
 mod bits;
 mod budget;
-mod change;
 mod clock;
 mod clocked_store;
 mod decide;
 mod entries;
 mod eviction;
 mod heap;
-mod holds;
 mod multi_key;
 mod overflow;
 mod page_arena;

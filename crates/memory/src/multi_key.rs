@@ -1,4 +1,4 @@
-//! Takes on several keys, all or nothing. All their slots are claimed while they are decided.
+//! Requests on several keys, all or nothing. All their slots are claimed while they are decided.
 //!
 //! The segments of the keys are locked in the order of their addresses, so that two takes on the same segments do not
 //! deadlock. Space for new keys is made before the decision, so that nothing has to be undone.
@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 
 use sluicegate_core::{
-    Entry, EntryTake, KeyedTake, MultiKeyDecision, MultiKeyError, MultiKeyOperation, Operation,
-    Timestamp, apply, apply_multi_key,
+    Answer, Decision, Entry, EntryOperation, KeyedOperation, Operation, OperationError, Request,
+    Timestamp, apply, apply_all,
 };
 
 use crate::{
@@ -18,11 +18,11 @@ use crate::{
     slot::Slot,
 };
 
-/// One key of a multi-key take, by its hash.
-struct HashedTake<'a> {
+/// The operation on one of several keys, by its hash.
+struct HashedOperation<'a> {
     hash: u64,
     policy: Cow<'a, NumberedPolicy>,
-    cost: u32,
+    operation: Operation<'a>,
 }
 
 /// The locks on the segments of several keys.
@@ -42,62 +42,66 @@ struct ClaimedEntry {
 }
 
 impl MemoryStore {
-    /// Applies `operation` to several keys at `now`, atomically. A key that occurs twice counts once, the first time.
+    /// Decides a request at `now`, atomically. A key that occurs twice counts once, the first time.
     ///
     /// ```
-    /// use sluicegate_core::{Clock, KeyedTake, MultiKeyOperation, PreparedPolicy};
+    /// use sluicegate_core::{Clock, KeyedOperation, Operation, PreparedPolicy, Request};
     /// use sluicegate_memory::{MemoryStore, SystemClock};
     ///
     /// let (store, clock) = (MemoryStore::new(), SystemClock::new());
     /// let [user, all]: [PreparedPolicy; 2] = ["gcra:5/1m".parse()?, "gcra:100/1s".parse()?];
+    /// let operation = Operation::Take(1);
     /// let takes = [
-    ///     KeyedTake { key: b"user7", policy: &user, cost: 1 },
-    ///     KeyedTake { key: b"everybody", policy: &all, cost: 1 },
+    ///     KeyedOperation { key: b"user7", policy: &user, operation },
+    ///     KeyedOperation { key: b"everybody", policy: &all, operation },
     /// ];
-    /// let taken = store.apply_multi_key(MultiKeyOperation::Take, &takes, clock.now())?;
-    /// assert!(taken.decision.allowed());
-    /// assert_eq!((taken.key, taken.decision.remaining), (0, 4));
+    /// let taken = store.apply_all(Request::all(&takes)?, clock.now())?;
+    /// assert!(taken.allowed());
+    /// assert_eq!((taken.key, taken.remaining), (0, 4));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
-    /// [`MultiKeyError`]: there is no key, or a policy does not support the operation. Nothing is changed.
-    pub fn apply_multi_key(
+    /// [`OperationError`]: a policy does not support its operation. Nothing is changed.
+    pub fn apply_all(
         &self,
-        operation: MultiKeyOperation<'_>,
-        takes: &[KeyedTake<'_>],
+        request: Request<'_>,
         now: Timestamp,
-    ) -> Result<MultiKeyDecision, MultiKeyError> {
-        let stores = operation != MultiKeyOperation::Peek;
+    ) -> Result<Answer, OperationError> {
+        let operations = request.operations();
+        if let [KeyedOperation { key, policy, operation }] = *operations {
+            let decision = self.apply_numbered(key, &self.numbered(policy, now), now, operation);
+            return decision.map(Answer::from);
+        }
+        let stores = !matches!(operations, [KeyedOperation { operation: Operation::Peek(_), .. }, ..]);
         if stores {
             let _ = self.since_set_base(now);
         }
-        let takes = self.hashed(takes, now);
+        let operations = self.hashed(operations, now);
         loop {
-            let taken = if stores {
-                self.try_multi_key(operation, &takes, now)
+            let decided = if stores {
+                self.try_all(&operations, now)
             } else {
-                let mut locks = self.lock_all(&takes);
-                self.charge_expiries(&mut locks, &takes, now);
-                let mut claimed = self.claim(&mut locks, &takes, vec![None; takes.len()], false);
-                let peeked =
-                    apply_multi_key(operation, &mut entry_takes(&takes, &mut claimed), now);
-                self.put_back(&mut locks, &takes, claimed, now);
+                let mut locks = self.lock_all(&operations);
+                self.charge_expiries(&mut locks, &operations, now);
+                let reserved = vec![None; operations.len()];
+                let mut claimed = self.claim(&mut locks, &operations, reserved, false);
+                let peeked = apply_all(&mut parts(&operations, &mut claimed), now);
+                self.put_back(&mut locks, &operations, claimed, now);
                 Some(peeked)
             };
-            if let Some(taken) = taken {
-                return taken;
+            if let Some(decided) = decided {
+                return decided;
             }
         }
     }
 
     /// `None` if the slots must be looked up again, because a segment has made space.
-    fn try_multi_key(
+    fn try_all(
         &self,
-        operation: MultiKeyOperation<'_>,
-        takes: &[HashedTake<'_>],
+        takes: &[HashedOperation<'_>],
         now: Timestamp,
-    ) -> Option<Result<MultiKeyDecision, MultiKeyError>> {
+    ) -> Option<Result<Answer, OperationError>> {
         let mut locks = self.lock_all(takes);
         self.charge_expiries(&mut locks, takes, now);
         let (reserved, unplaced) = self.reserve(&mut locks, takes, now)?;
@@ -109,13 +113,13 @@ impl MemoryStore {
         let on_copies = unplaced.contains(&true) || !self.budget.fits(growth.sum());
         let mut claimed = self.claim(&mut locks, takes, reserved, on_copies);
         if !on_copies {
-            let taken = apply_multi_key(operation, &mut entry_takes(takes, &mut claimed), now);
+            let taken = apply_all(&mut parts(takes, &mut claimed), now);
             self.put_back(&mut locks, takes, claimed, now);
             return Some(taken);
         }
         let before: Vec<_> =
             claimed.iter().map(|it| it.entry.as_ref().map(|it| it.policy().clone())).collect();
-        let taken = apply_multi_key(operation, &mut entry_takes(takes, &mut claimed), now);
+        let taken = apply_all(&mut parts(takes, &mut claimed), now);
         for ((claimed, before), take) in claimed.iter_mut().zip(&before).zip(takes) {
             let entry = claimed.entry.take();
             claimed.entry =
@@ -141,7 +145,7 @@ impl MemoryStore {
             self.put_back(&mut locks, takes, claimed, now);
             return Some(taken);
         }
-        let rejected = self.reject_keys(operation, &mut locks, takes, (&full, taken), now);
+        let rejected = self.reject_keys(&mut locks, takes, (&full, taken), now);
         self.put_back(&mut locks, takes, claimed, now);
         Some(rejected)
     }
@@ -151,7 +155,7 @@ impl MemoryStore {
     fn reserve(
         &self,
         locks: &mut Locks<'_>,
-        takes: &[HashedTake<'_>],
+        takes: &[HashedOperation<'_>],
         now: Timestamp,
     ) -> Option<(Vec<Option<SlotIndex>>, Vec<bool>)> {
         let is_new = |locks: &Locks<'_>, at: usize| {
@@ -161,8 +165,8 @@ impl MemoryStore {
         let mut reserved = vec![None; takes.len()];
         // This may reclaim slots; therefore it comes before anything is claimed.
         let mut at = 0;
-        while let Some(&HashedTake { hash, cost, .. }) = takes.get(at) {
-            if cost == 0 || unplaced[at] || reserved[at].is_some() || !is_new(locks, at) {
+        while let Some(&HashedOperation { hash, operation, .. }) = takes.get(at) {
+            if operation.cost() == 0 || unplaced[at] || reserved[at].is_some() || !is_new(locks, at) {
                 at += 1;
                 continue;
             }
@@ -180,7 +184,7 @@ impl MemoryStore {
         }
         // What made space for a key may have reclaimed the slot of one before it that has recovered.
         let is_placed = |at: usize| {
-            takes[at].cost == 0 || unplaced[at] || reserved[at].is_some() || !is_new(locks, at)
+            takes[at].operation.cost() == 0 || unplaced[at] || reserved[at].is_some() || !is_new(locks, at)
         };
         if !(0..takes.len()).all(is_placed) {
             self.release(locks, &mut reserved);
@@ -193,7 +197,7 @@ impl MemoryStore {
     fn full_keys(
         &self,
         locks: &mut Locks<'_>,
-        takes: &[HashedTake<'_>],
+        takes: &[HashedOperation<'_>],
         changed: &[ClaimedEntry],
         unplaced: &[bool],
         now: Timestamp,
@@ -220,38 +224,36 @@ impl MemoryStore {
         }
     }
 
-    /// The decision if there is no space for some of the keys, whose decisions with space are those of `taken`.
+    /// The answer if there is no space for some of the keys, whose decisions with space are those of `taken`.
     fn reject_keys(
         &self,
-        operation: MultiKeyOperation<'_>,
         locks: &mut Locks<'_>,
-        takes: &[HashedTake<'_>],
-        (full, taken): (&[bool], Result<MultiKeyDecision, MultiKeyError>),
+        takes: &[HashedOperation<'_>],
+        (full, taken): (&[bool], Result<Answer, OperationError>),
         now: Timestamp,
-    ) -> Result<MultiKeyDecision, MultiKeyError> {
-        let mut taken = taken?;
-        for (at, (take, decision)) in takes.iter().zip(&mut taken.each).enumerate() {
-            let change = Operation::Take(take.cost);
+    ) -> Result<Answer, OperationError> {
+        let mut reject = |(at, decision): (usize, Decision)| {
+            let HashedOperation { hash, policy, operation } = &takes[at];
             if full[at] {
-                *decision = self.reject(change, *decision);
-            } else if self.when_full == WhenFull::Deny {
-                // Nothing is taken from the others.
-                let locked = &mut locks.locked[locks.which[at]];
-                let found = locked.find(take.hash).map(|(_, seen)| seen.slot());
-                let mut entry = found.and_then(|slot| self.entry_of(locked, slot, true));
-                let is_open = |entry: &Entry| match operation {
-                    MultiKeyOperation::Hold { id, .. } => entry.has_open_hold(id, now),
-                    _ => false,
-                };
-                let cost = if entry.as_ref().is_some_and(is_open) { 0 } else { take.cost };
-                *decision = apply(take.policy.policy(), &mut entry, now, Operation::Peek(cost))?;
+                return self.reject(Operation::Take(operation.cost()), decision);
             }
-        }
-        MultiKeyDecision::of(taken.each).ok_or(MultiKeyError::MissingKey)
+            if self.when_full != WhenFull::Deny {
+                return decision;
+            }
+            // Nothing is taken from the others.
+            let locked = &mut locks.locked[locks.which[at]];
+            let found = locked.find(*hash).map(|(_, seen)| seen.slot());
+            let mut entry = found.and_then(|slot| self.entry_of(locked, slot, true));
+            let is_open = |id| entry.as_ref().is_some_and(|it| it.has_open_hold(id, now));
+            let cost = if operation.id().is_some_and(is_open) { 0 } else { operation.cost() };
+            let peek = apply(policy.policy(), &mut entry, now, Operation::Peek(cost));
+            peek.expect("every policy supports a peek")
+        };
+        Ok(taken?.map_each(&mut reject))
     }
 
     /// Locks the segments of all keys.
-    fn lock_all(&self, takes: &[HashedTake<'_>]) -> Locks<'_> {
+    fn lock_all(&self, takes: &[HashedOperation<'_>]) -> Locks<'_> {
         let segment = |hash: u64| self.shard(hash).segment(hash);
         loop {
             let segments: Vec<_> = takes.iter().map(|take| segment(take.hash)).collect();
@@ -269,7 +271,7 @@ impl MemoryStore {
     }
 
     /// Charges the holds of all keys that have expired, once for all later operations.
-    fn charge_expiries(&self, locks: &mut Locks<'_>, takes: &[HashedTake<'_>], now: Timestamp) {
+    fn charge_expiries(&self, locks: &mut Locks<'_>, takes: &[HashedOperation<'_>], now: Timestamp) {
         for (take, &at) in takes.iter().zip(&locks.which) {
             self.find_charged(&mut locks.locked[at], take.hash, now);
         }
@@ -279,11 +281,11 @@ impl MemoryStore {
     fn claim(
         &self,
         locks: &mut Locks<'_>,
-        takes: &[HashedTake<'_>],
+        takes: &[HashedOperation<'_>],
         indexes: Vec<Option<SlotIndex>>,
         as_copies: bool,
     ) -> Vec<ClaimedEntry> {
-        let claim = |(at, (take, reserved)): (usize, (&HashedTake<'_>, Option<SlotIndex>))| {
+        let claim = |(at, (take, reserved)): (usize, (&HashedOperation<'_>, Option<SlotIndex>))| {
             let locked = &mut locks.locked[locks.which[at]];
             let Some((index, _)) = locked.find(take.hash) else {
                 return ClaimedEntry { index: reserved, before: None, entry: None };
@@ -299,11 +301,11 @@ impl MemoryStore {
     fn put_back(
         &self,
         locks: &mut Locks<'_>,
-        takes: &[HashedTake<'_>],
+        takes: &[HashedOperation<'_>],
         held: Vec<ClaimedEntry>,
         now: Timestamp,
     ) {
-        for (at, (&HashedTake { hash, ref policy, .. }, held)) in takes.iter().zip(held).enumerate()
+        for (at, (&HashedOperation { hash, ref policy, .. }, held)) in takes.iter().zip(held).enumerate()
         {
             let locked = &mut locks.locked[locks.which[at]];
             let Some(index) = held.index else { continue };
@@ -338,26 +340,31 @@ impl MemoryStore {
 }
 
 impl MemoryStore {
-    fn hashed<'a>(&self, takes: &[KeyedTake<'a>], now: Timestamp) -> Vec<HashedTake<'a>> {
-        let mut hashed: Vec<HashedTake<'a>> = Vec::with_capacity(takes.len());
-        for &KeyedTake { key, policy, cost } in takes {
+    fn hashed<'a>(
+        &self,
+        operations: &[KeyedOperation<'a>],
+        now: Timestamp,
+    ) -> Vec<HashedOperation<'a>> {
+        let mut hashed: Vec<HashedOperation<'a>> = Vec::with_capacity(operations.len());
+        for &KeyedOperation { key, policy, operation } in operations {
             let hash = self.hash(key);
             if hashed.iter().all(|it| it.hash != hash) {
-                hashed.push(HashedTake { hash, policy: self.numbered(policy, now), cost });
+                let policy = self.numbered(policy, now);
+                hashed.push(HashedOperation { hash, policy, operation });
             }
         }
         hashed
     }
 }
 
-fn entry_takes<'a>(
-    takes: &'a [HashedTake<'_>],
-    held: &'a mut [ClaimedEntry],
-) -> Vec<EntryTake<'a>> {
-    let entry_take = |(it, held): (&'a HashedTake<'_>, &'a mut ClaimedEntry)| EntryTake {
+fn parts<'a>(
+    operations: &'a [HashedOperation<'_>],
+    claimed: &'a mut [ClaimedEntry],
+) -> Vec<EntryOperation<'a>> {
+    let part = |(it, claimed): (&'a HashedOperation<'_>, &'a mut ClaimedEntry)| EntryOperation {
         policy: it.policy.policy(),
-        entry: &mut held.entry,
-        cost: it.cost,
+        entry: &mut claimed.entry,
+        operation: it.operation,
     };
-    takes.iter().zip(held).map(entry_take).collect()
+    operations.iter().zip(claimed).map(part).collect()
 }

@@ -1,20 +1,21 @@
 //! The commands of the shared table, run inside the server.
 
-use std::{ffi::c_int, sync::Arc};
+use std::{ffi::c_int, sync::Arc, time::Duration};
 
 use sluicegate_commands::{
     Action, Command, CommandError, CommandSpec, DecisionFormat, FromCommand, Host, HostOptions,
-    KeyArgument, Keys, PolicyText, ReplyWriter, TakeRequest, write_multi_key,
+    KeyArgument, KeyOperation, Keys, PolicyText, RepeatedKeys, ReplyWriter, write_all,
 };
-use sluicegate_core::{Decision, HoldOperation, Operation};
+use sluicegate_core::{Decision, Operation};
 
 use crate::{
     api::{self, Ctx, Run, Text},
     context::{Arguments, Context, Name},
     edge, options,
     policy_cache::{self, CachedPolicy},
-    state, stats,
     time::Moment,
+    state::{self, NamedOperation},
+    stats,
     wait::{self, WaitStart, WaitingHold, WaitingTakes},
 };
 
@@ -116,14 +117,13 @@ impl<'a> Call<'a> {
                 let decision = self.decide(self.name(key), &policy, operation, moment)?;
                 self.reply_decision(&decision, format);
             }
-            Action::TakeBatch { takes, at } => {
+            Action::ApplyMany { operations, at } => {
                 let moment = Moment::new(now, at);
-                let decide = |take: &TakeRequest<'_, Arc<CachedPolicy>>| {
-                    let operation = Operation::Take(take.cost);
-                    self.decide(self.name(take.key), &take.policy, operation, moment)
+                let decide = |it: &KeyOperation<'_, Arc<CachedPolicy>>| {
+                    self.decide(self.name(it.key), &it.policy, it.operation, moment)
                 };
                 // All are decided before the first reply, so that a panic leaves no reply unfinished.
-                let answers: Vec<_> = takes.iter().map(decide).collect();
+                let answers: Vec<_> = operations.iter().map(decide).collect();
                 context.array(answers.len());
                 for answer in answers {
                     match answer {
@@ -132,68 +132,44 @@ impl<'a> Call<'a> {
                     }
                 }
             }
-            Action::Wait { take: TakeRequest { key, policy, cost }, timeout } => {
-                let name = self.name(key);
-                // An invalid request does not wait for its error.
-                policy.policy.check_operation(Operation::Take(cost))?;
-                let start = wait::begin(context, name, &policy, cost, timeout, None)?;
-                self.reply_or_wait(name, start);
+            Action::ApplyAll { operations, repeated, at } => {
+                let named = operations.iter().map(|it| NamedOperation {
+                    name: self.name(it.key),
+                    policy: &it.policy.policy,
+                    operation: it.operation,
+                });
+                let named: Vec<_> = named.collect();
+                let answer = state::decide_all(context, &named, Moment::new(now, at))?;
+                for (it, decision) in named.iter().zip(answer.each()) {
+                    self.count(it.name, decision);
+                    wait::changed(context, it.name);
+                }
+                write_all(&answer, &repeated, &mut context);
             }
-            Action::Hold { key, policy, operation, at, timeout } => {
-                let (name, moment) = (self.name(key), Moment::new(now, at));
-                policy.policy.check_hold(&operation)?;
-                let held = if let HoldOperation::Hold { id, cost, ttl } = operation
-                    && !timeout.is_zero()
-                {
-                    let hold = WaitingHold { id: id.into(), ttl };
-                    wait::begin(context, name, &policy, cost, timeout, Some(&hold))
-                } else {
-                    state::decide_hold(context, name, &policy.policy, operation, moment)
-                        .map(WaitStart::Answered)
+            Action::Wait { operations, repeated, timeout } => {
+                // An invalid request does not wait for its error.
+                for KeyOperation { policy, operation, .. } in &operations {
+                    policy.policy.check_operation(*operation)?;
+                }
+                let (Some(&KeyOperation { key, ref policy, operation }), None) =
+                    (operations.first(), &repeated)
+                else {
+                    return Ok(self.wait_for_all(operations, repeated.unwrap_or_default(), timeout));
                 };
-                match (held?, operation) {
-                    (start, HoldOperation::Hold { .. }) => {
-                        if let WaitStart::Answered(decision) = &start
-                            && timeout.is_zero()
-                        {
-                            wait::held(context, name, &policy.policy, decision.allowed());
-                        }
-                        self.reply_or_wait(name, start);
-                    }
-                    (WaitStart::Answered(decision), _) => {
-                        // It may free units for waiting clients.
-                        wait::changed(context, name);
+                let name = self.name(key);
+                let hold = match operation {
+                    Operation::Hold { id, ttl, .. } => Some(WaitingHold { id: id.into(), ttl }),
+                    _ => None,
+                };
+                let cost = operation.cost();
+                match wait::begin(context, name, policy, cost, timeout, hold.as_ref())? {
+                    WaitStart::Answered(decision) => {
+                        self.count(name, &decision);
                         self.reply_decision(&decision, DecisionFormat::Sluicegate);
                     }
-                    _ => {}
+                    WaitStart::Waits => {}
+                    WaitStart::Rejected(error) => self.reply_error(&error),
                 }
-            }
-            Action::TakeAll { takes, repeated, operation, timeout, .. } if !timeout.is_zero() => {
-                for take in &takes {
-                    take.policy.policy.check_multi_key(operation, take.cost)?;
-                }
-                let keyed = takes
-                    .into_iter()
-                    .map(|TakeRequest { key, policy, cost }| (key.bytes.into(), policy, cost));
-                let waiting =
-                    WaitingTakes::new(context, keyed, repeated.clone(), operation, timeout);
-                match wait::begin_all(context, waiting) {
-                    Ok(Some(taken)) => write_multi_key(&taken, &repeated, &mut context),
-                    Ok(None) => {}
-                    Err(error) => self.reply_error(&error),
-                }
-            }
-            Action::TakeAll { takes, repeated, operation, at, .. } => {
-                let takes: Vec<_> = takes
-                    .iter()
-                    .map(|take| (self.name(take.key), &take.policy.policy, take.cost))
-                    .collect();
-                let taken = state::take_all(context, &takes, operation, Moment::new(now, at))?;
-                for ((name, ..), decision) in takes.iter().zip(&taken.each) {
-                    self.count(*name, decision);
-                    wait::changed(context, *name);
-                }
-                write_multi_key(&taken, &repeated, &mut context);
             }
             Action::Reset { key, at } => {
                 let name = self.name(key);
@@ -209,15 +185,19 @@ impl<'a> Call<'a> {
         Ok(())
     }
 
-    /// Replies to a request that may wait, unless it does.
-    fn reply_or_wait(&self, name: Name<'_>, start: WaitStart) {
-        match start {
-            WaitStart::Answered(decision) => {
-                self.count(name, &decision);
-                self.reply_decision(&decision, DecisionFormat::Sluicegate);
-            }
-            WaitStart::Waits => {}
-            WaitStart::Rejected(error) => self.reply_error(&error),
+    /// Takes from several keys, or holds, and replies unless the client waits.
+    fn wait_for_all(
+        &self,
+        operations: Vec<KeyOperation<'_, Arc<CachedPolicy>>>,
+        repeated: RepeatedKeys,
+        timeout: Duration,
+    ) {
+        let mut context = self.context;
+        let waiting = WaitingTakes::new(context, operations, repeated.clone(), timeout);
+        match wait::begin_all(context, waiting) {
+            Ok(Some(answer)) => write_all(&answer, &repeated, &mut context),
+            Ok(None) => {}
+            Err(error) => self.reply_error(&error),
         }
     }
 
@@ -238,11 +218,11 @@ impl<'a> Call<'a> {
         moment: Moment,
     ) -> Result<Decision, CommandError> {
         let decision = state::decide(self.context, name, cached, operation, moment)?;
-        wait::applied(self.context, name, &cached.policy, operation);
-        if let Operation::Peek(_) = operation {
-            stats::decided(&decision);
-        } else {
-            self.count(name, &decision);
+        wait::applied(self.context, name, &cached.policy, operation, decision.allowed());
+        match operation {
+            Operation::Peek(_) => stats::decided(&decision),
+            Operation::Settle { .. } | Operation::Renew { .. } => {}
+            _ => self.count(name, &decision),
         }
         Ok(decision)
     }

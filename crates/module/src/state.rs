@@ -5,8 +5,8 @@
 
 use sluicegate_commands::CommandError;
 use sluicegate_core::{
-    Decision, Entry, EntryTake, HoldOperation, MultiKeyDecision, MultiKeyOperation, Operation,
-    Policy, StateError, Timestamp, apply, apply_hold, apply_multi_key, as_micros,
+    Answer, Decision, Entry, EntryOperation, Operation, Policy, StateError, Timestamp, apply,
+    apply_all, as_micros,
 };
 
 use crate::{
@@ -55,87 +55,64 @@ fn change(
 ) -> Result<Decision, CommandError> {
     let mut loaded = load(key, policy, moment.now)?;
     let stores_denials = loaded.stores_denials(policy, moment.now);
+    let is_open = loaded.has_open_hold(operation, moment.now);
     let decision = apply(policy, &mut loaded.entry, moment.now, operation)?;
     let writes = match operation {
-        Operation::Take(0)
-        | Operation::Charge(0)
-        | Operation::Refund(0)
-        | Operation::Reserve { cost: 0, .. }
-        | Operation::Peek(_) => false,
+        _ if operation.only_reads() => false,
         Operation::Take(_) | Operation::Reserve { .. } => decision.allowed() || stores_denials,
-        Operation::Charge(_) | Operation::Refund(_) | Operation::Reset => true,
+        Operation::Hold { .. } => !is_open && (decision.allowed() || stores_denials),
+        Operation::Settle { .. } | Operation::Renew { .. } => is_open,
+        Operation::Charge(_) | Operation::Refund(_) | Operation::Reset | Operation::Peek(_) => true,
     };
     store(key, loaded, writes, moment);
     Ok(decision)
 }
 
-/// Applies an operation to a hold.
-pub(crate) fn decide_hold(
-    context: Context<'_>,
-    name: Name<'_>,
-    policy: &Policy,
-    operation: HoldOperation<'_>,
-    moment: Moment,
-) -> Result<Decision, CommandError> {
-    let key = &mut Key::to_write(context, name);
-    let mut loaded = load(key, policy, moment.now)?;
-    let stores_denials = loaded.stores_denials(policy, moment.now);
-    let open = loaded.entry.as_ref();
-    let is_open = open.is_some_and(|entry| entry.has_open_hold(operation.id(), moment.now));
-    let decision = apply_hold(policy, &mut loaded.entry, moment.now, operation)?;
-    let writes = match operation {
-        HoldOperation::Hold { cost, .. } => {
-            cost > 0 && !is_open && (decision.allowed() || stores_denials)
-        }
-        HoldOperation::Settle { .. } | HoldOperation::Renew { .. } => is_open,
-    };
-    store(key, loaded, writes, moment);
-    Ok(decision)
+/// An operation on one of several keys.
+#[derive(Clone, Copy)]
+pub(crate) struct NamedOperation<'a> {
+    pub(crate) name: Name<'a>,
+    pub(crate) policy: &'a Policy,
+    pub(crate) operation: Operation<'a>,
 }
 
-/// Takes from several keys, from all of them or from none, or holds.
-pub(crate) fn take_all(
+/// Takes from several keys, from all of them or from none, holds, or peeks.
+pub(crate) fn decide_all(
     context: Context<'_>,
-    takes: &[(Name<'_>, &Policy, u32)],
-    operation: MultiKeyOperation<'_>,
+    operations: &[NamedOperation<'_>],
     moment: Moment,
-) -> Result<MultiKeyDecision, CommandError> {
-    let mut keys: Vec<Key<'_>> = Vec::with_capacity(takes.len());
-    let mut loaded = Vec::with_capacity(takes.len());
-    // If a key is given twice, only the first take counts.
-    let is_first = |&(index, &(name, ..)): &(usize, &(Name<'_>, &Policy, u32))| {
-        takes[..index].iter().all(|(other, ..)| other.bytes() != name.bytes())
+) -> Result<Answer, CommandError> {
+    let mut keys: Vec<Key<'_>> = Vec::with_capacity(operations.len());
+    let mut loaded = Vec::with_capacity(operations.len());
+    // If a key is given twice, only the first operation counts.
+    let is_first = |&(index, it): &(usize, &NamedOperation<'_>)| {
+        operations[..index].iter().all(|other| other.name.bytes() != it.name.bytes())
     };
-    let takes: Vec<_> = takes.iter().enumerate().filter(is_first).map(|(_, take)| take).collect();
-    for &&(name, policy, _) in &takes {
+    let firsts = operations.iter().enumerate().filter(is_first);
+    let operations: Vec<_> = firsts.map(|(_, it)| it).collect();
+    for &&NamedOperation { name, policy, operation } in &operations {
         let key = Key::to_write(context, name);
         let state = load(&key, policy, moment.now)?;
         let stores_denials = state.stores_denials(policy, moment.now);
+        let is_open = state.has_open_hold(operation, moment.now);
         keys.push(key);
-        loaded.push((state, stores_denials));
+        loaded.push((state, stores_denials, is_open));
     }
-    let is_open = |state: &Loaded| match operation {
-        MultiKeyOperation::Hold { id, .. } => {
-            state.entry.as_ref().is_some_and(|entry| entry.has_open_hold(id, moment.now))
-        }
-        MultiKeyOperation::Take | MultiKeyOperation::Peek => false,
-    };
-    let is_open: Vec<_> = loaded.iter().map(|(state, _)| is_open(state)).collect();
-    let parts = takes.iter().zip(&mut loaded);
+    let parts = operations.iter().zip(&mut loaded);
     let mut parts: Vec<_> = parts
-        .map(|(&&(_, policy, cost), (state, _))| EntryTake {
+        .map(|(&&NamedOperation { policy, operation, .. }, (state, ..))| EntryOperation {
             policy,
             entry: &mut state.entry,
-            cost,
+            operation,
         })
         .collect();
-    let taken = apply_multi_key(operation, &mut parts, moment.now)?;
-    let allowed = taken.decision.allowed();
-    for (index, (key, (state, stores_denials))) in keys.iter_mut().zip(loaded).enumerate() {
-        let asks = takes[index].2 > 0 && !is_open[index];
-        store(key, state, asks && (allowed || stores_denials), moment);
+    let answer = apply_all(&mut parts, moment.now)?;
+    let decided = keys.iter_mut().zip(loaded).zip(operations);
+    for ((key, (state, stores_denials, is_open)), it) in decided {
+        let writes = !it.operation.only_reads() && !is_open;
+        store(key, state, writes && (answer.allowed() || stores_denials), moment);
     }
-    Ok(taken)
+    Ok(answer)
 }
 
 /// Stores the loaded state of a key, if the operation `writes`.
@@ -225,6 +202,12 @@ struct Loaded {
 }
 
 impl Loaded {
+    /// Whether the hold of `operation` is open.
+    fn has_open_hold(&self, operation: Operation, now: Timestamp) -> bool {
+        let open = self.entry.as_ref().zip(operation.id());
+        open.is_some_and(|(entry, id)| entry.has_open_hold(id, now))
+    }
+
     /// Whether a denied request changes the stored state.
     fn stores_denials(&self, policy: &Policy, now: Timestamp) -> bool {
         let changes =

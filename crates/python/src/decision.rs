@@ -37,7 +37,7 @@ impl Decision {
     /// This decision with another outcome.
     pub(crate) fn with_outcome(&self, outcome: Outcome) -> Self {
         let decision = sluicegate::Decision { outcome, ..self.answer.decision };
-        let answer = Answer { decision, source: self.answer.source };
+        let answer = Answer::new(decision, self.answer.source);
         Self { answer, policy: self.policy.clone(), key: self.key }
     }
 }
@@ -63,7 +63,7 @@ impl Decision {
         let invalid = || errors::new(py, "OperationError", "invalid decision".to_owned());
         let decision = sluicegate::Decision::from_integers(&integers).ok_or_else(invalid)?;
         let source = source(word).ok_or_else(invalid)?;
-        Ok(Self::new(Answer { decision, source }, prepared(policy)?, key))
+        Ok(Self::new(Answer::new(decision, source), prepared(policy)?, key))
     }
 
     /// The content of a `pickle`.
@@ -172,7 +172,7 @@ impl Decision {
     }
 
     fn __repr__(&self) -> String {
-        let Answer { decision, .. } = self.answer;
+        let decision = self.answer.decision;
         let state = match decision.retry() {
             None if decision.delay().is_zero() => "allowed".to_owned(),
             None => format!("allowed after {:?}", decision.delay()),

@@ -11,10 +11,8 @@ use std::{
     sync::{Arc, Once, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-use sluicegate::{Answer, Applied, Operation, PreparedPolicy, Store, StoreError};
-use sluicegate_core::{
-    HoldOperation, KeyedTake, MultiKeyAnswer, MultiKeyOperation, ReadEntry, StoreStatus,
-};
+use sluicegate::{Answer, Applied, Request, Store, StoreError};
+use sluicegate_core::{ReadEntry, StoreStatus};
 use sluicegate_holds::HoldId;
 
 use crate::hold::AnyStore;
@@ -62,33 +60,9 @@ fn pass() -> RwLockReadGuard<'static, ()> {
 impl Store for Gated {
     type Error = StoreError;
 
-    fn apply<'a>(
-        &'a self,
-        key: &'a [u8],
-        policy: &'a PreparedPolicy,
-        operation: Operation,
-    ) -> Applied<'a, Result<Answer, StoreError>> {
+    fn apply<'a>(&'a self, request: Request<'a>) -> Applied<'a, Result<Answer, StoreError>> {
         let _open = pass();
-        self.0.apply(key, policy, operation)
-    }
-
-    fn apply_hold<'a>(
-        &'a self,
-        key: &'a [u8],
-        policy: &'a PreparedPolicy,
-        operation: HoldOperation<'a>,
-    ) -> Applied<'a, Result<Answer, StoreError>> {
-        let _open = pass();
-        self.0.apply_hold(key, policy, operation)
-    }
-
-    fn apply_multi_key<'a>(
-        &'a self,
-        operation: MultiKeyOperation<'a>,
-        takes: &'a [KeyedTake<'a>],
-    ) -> Applied<'a, Result<MultiKeyAnswer, StoreError>> {
-        let _open = pass();
-        self.0.apply_multi_key(operation, takes)
+        self.0.apply(request)
     }
 
     fn read<'a>(

@@ -16,7 +16,7 @@ use pyo3::{
     types::PyDict,
 };
 use sluicegate::{Applied, Jitter, LocalLimiter, OnError, Operation, Store, WaitOptions};
-use sluicegate_core::{Answer, Counters, wait::peeks_first};
+use sluicegate_core::{Answer, Counters, Request as StoreRequest, wait::peeks_first};
 use sluicegate_redis::{Options, RedisStore};
 use tokio::runtime::Handle;
 
@@ -451,13 +451,13 @@ impl Limiter {
     ) -> PyResult<Decision> {
         let (key, policy) = (self.key(key)?, policy_beside(key, policy)?);
         let answer = match &self.0 {
-            Backend::Local { store, .. } => match store.apply(key, &policy, operation) {
+            Backend::Local { store, .. } => match store.apply(StoreRequest::one(key, &policy, operation)) {
                 Applied::Now(answer) => answer,
                 Applied::Later(future) => runtime::block(py, future)?,
             },
             Backend::Remote(remote) => {
                 let store = remote.store(py)?;
-                let applied = store.apply(key, &policy, operation);
+                let applied = store.apply(StoreRequest::one(key, &policy, operation));
                 match applied {
                     Applied::Now(answer) => answer,
                     Applied::Later(future) => runtime::block(py, future)?,
@@ -499,7 +499,7 @@ impl Limiter {
         if peeks_first(policy.policy()) {
             return None;
         }
-        let answer = store.apply(key, policy, Operation::Take(*cost)).now()?.ok()?;
+        let answer = store.take(key, policy, *cost).now()?.ok()?;
         answer.allowed().then_some(answer)
     }
 

@@ -9,7 +9,7 @@ use std::{
 
 use pyo3::{exceptions::PyTypeError, prelude::*, types::PyString};
 use sluicegate::{LimitError, OnError, PreparedPolicy};
-use sluicegate_core::HoldOperation;
+use sluicegate_core::Operation;
 
 use crate::errors;
 
@@ -114,8 +114,8 @@ impl Policy {
 /// The longest and default lifetime of a hold under the `concurrency` limits of a policy, if it has one.
 #[pyfunction]
 pub(crate) fn hold_ttl(policy: &Bound<'_, Policy>) -> Option<Duration> {
-    let hold = HoldOperation::Hold { id: b"id", cost: 1, ttl: None };
-    policy.get().prepared.policy().check_hold(&hold).ok().map(Duration::from_micros)
+    let hold = Operation::Hold { id: b"id", cost: 1, ttl: None };
+    policy.get().prepared.policy().check_operation(hold).ok().map(Duration::from_micros)
 }
 
 /// The policy of an argument: a `Policy` or its text.

@@ -4,10 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use pyo3::{IntoPyObjectExt as _, prelude::*};
 use sluicegate::{
-    Answer, KeyedOperation, Limiter, MultiKeyAnswer, Operation, PreparedPolicy, Source, Store,
-    StoreError, WaitOptions,
+    Answer, KeyedOperation, Limiter, Operation, PreparedPolicy, Request as StoreRequest, Source,
+    Store, StoreError, WaitOptions,
 };
-use sluicegate_core::{Applied, KeyedTake, MultiKeyOperation};
+use sluicegate_core::Applied;
 use sluicegate_holds::{HoldId, HoldWait, return_units};
 use tokio::{
     runtime::Handle,
@@ -34,7 +34,7 @@ pub(crate) struct Keyed {
 /// The operation of a call.
 #[derive(Debug)]
 pub(crate) enum Request {
-    Apply { key: Vec<u8>, policy: PreparedPolicy, operation: Operation },
+    Apply { key: Vec<u8>, policy: PreparedPolicy, operation: Operation<'static> },
     Wait { keyed: Keyed, options: WaitOptions },
     Reset { key: Vec<u8> },
     TakeMany(Vec<Keyed>),
@@ -62,7 +62,7 @@ pub(crate) enum Value {
     Flag(bool),
     Decisions(Vec<(Result<Answer, StoreError>, PreparedPolicy)>),
     /// The decision on several keys, under the policy of the binding one.
-    All(MultiKeyAnswer, PreparedPolicy),
+    All(Answer, PreparedPolicy),
     Held {
         decision: Answer,
         key: Option<usize>,
@@ -101,7 +101,7 @@ impl Reply for Replied {
             Value::Decision(answer, policy) => Decision::new(answer, policy, None).into_py_any(py),
             Value::Waited(mut waited) => {
                 waited.cost = 0;
-                Decision::new(waited.answer, waited.policy.clone(), None).into_py_any(py)
+                Decision::new(waited.answer.clone(), waited.policy.clone(), None).into_py_any(py)
             }
             Value::Flag(flag) => flag.into_py_any(py),
             Value::Decisions(answers) => {
@@ -113,7 +113,6 @@ impl Reply for Replied {
             }
             Value::All(answer, policy) => {
                 let key = Some(answer.key);
-                let answer = Answer { decision: answer.decision, source: answer.source };
                 Decision::new(answer, policy, key).into_py_any(py)
             }
             Value::Held { decision, key, policy, guards, is_given } => {
@@ -130,7 +129,7 @@ impl Request {
     pub(crate) async fn perform(self, store: Arc<AnyStore>) -> Replied {
         match self {
             Self::Apply { key, policy, operation } => {
-                let answer = store.apply(&key, &policy, operation).await?;
+                let answer = store.apply(StoreRequest::one(&key, &policy, operation)).await?;
                 Ok(Value::Decision(answer, policy))
             }
             Self::Wait { keyed: Keyed { key, policy, cost }, options } => {
@@ -141,22 +140,14 @@ impl Request {
             }
             Self::Reset { key } => Ok(Value::Flag(store.reset(&key).await?)),
             Self::TakeMany(takes) => {
-                let operation = |it: &Keyed| Operation::Take(it.cost);
-                let operations: Vec<_> = takes
-                    .iter()
-                    .map(|it| KeyedOperation {
-                        key: &it.key,
-                        policy: &it.policy,
-                        operation: operation(it),
-                    })
-                    .collect();
+                let operations = keyed(Operation::Take(0), &takes);
                 let answers = store.apply_many(&operations).await;
                 let policies = takes.iter().map(|it| it.policy.clone());
                 Ok(Value::Decisions(answers.into_iter().zip(policies).collect()))
             }
             Self::TakeAll(takes) => {
-                let operation = MultiKeyOperation::Take;
-                let answer = store.apply_multi_key(operation, &keyed_takes(&takes)).await?;
+                let operations = keyed(Operation::Take(0), &takes);
+                let answer = store.apply(StoreRequest::all(&operations)?).await?;
                 let policy = takes[answer.key].policy.clone();
                 Ok(Value::All(answer, policy))
             }
@@ -194,8 +185,8 @@ impl HoldRequest {
     }
 
     /// The decision that a hold would have, which changes nothing.
-    async fn peek(&self, store: &Arc<AnyStore>) -> Result<MultiKeyAnswer, StoreError> {
-        store.apply_multi_key(MultiKeyOperation::Peek, &keyed_takes(&self.keys)).await
+    async fn peek(&self, store: &Arc<AnyStore>) -> Result<Answer, StoreError> {
+        store.apply(StoreRequest::all(&keyed(Operation::Peek(0), &self.keys))?).await
     }
 
     /// Tries once. The guards are those of the units held: none if it is denied.
@@ -211,9 +202,8 @@ impl HoldRequest {
             let guards = if allowed { vec![self.kept(guard)] } else { Vec::new() };
             return Ok((answer, None, guards));
         }
-        let takes = keyed_takes(&self.keys);
-        let applied =
-            store.apply_multi_key(MultiKeyOperation::Hold { id: &id, ttl: self.ttl }, &takes);
+        let holds = keyed(Operation::Hold { id: &id, cost: 0, ttl: self.ttl }, &self.keys);
+        let applied = store.apply(StoreRequest::all(&holds)?);
         let is_later = matches!(applied, Applied::Later(_));
         let mut guards: Vec<Guard> = Vec::with_capacity(self.keys.len());
         for Keyed { key, policy, .. } in &self.keys {
@@ -230,8 +220,8 @@ impl HoldRequest {
             .into_iter()
             .filter_map(|mut guard| guard.record(allowed, answer.source).then(|| self.kept(guard)));
         let guards = guards.collect();
-        let decision = Answer { decision: answer.decision, source: answer.source };
-        Ok((decision, Some(answer.key), guards))
+        let key = Some(answer.key);
+        Ok((answer, key, guards))
     }
 
     /// The guard of units that are held. Until Python has it, a drop cancels the hold: its task was.
@@ -244,7 +234,12 @@ impl HoldRequest {
     }
 }
 
-fn keyed_takes(keys: &[Keyed]) -> Vec<KeyedTake<'_>> {
-    let keys = keys.iter();
-    keys.map(|it| KeyedTake { key: &it.key, policy: &it.policy, cost: it.cost }).collect()
+/// `operation` on each key, with the cost there.
+fn keyed<'a>(operation: Operation<'a>, keys: &'a [Keyed]) -> Vec<KeyedOperation<'a>> {
+    let keyed = |it: &'a Keyed| KeyedOperation {
+        key: &it.key,
+        policy: &it.policy,
+        operation: operation.with_cost(it.cost),
+    };
+    keys.iter().map(keyed).collect()
 }

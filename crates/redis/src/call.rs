@@ -13,7 +13,7 @@ use crate::{
         node_connection::{Deadline, NodeConnection},
     },
     reply::{
-        MissingPermission, ReplyKind, parse_general, parse_script_reply, policy_error,
+        MissingPermission, ReplyKind, parse_script_reply, policy_error,
         too_many_redirects,
     },
     script::Calendar,
@@ -120,7 +120,7 @@ impl Inner {
         Err(too_many_redirects(slot))
     }
 
-    /// Applies an operation to one key, at the time `at` if it is given.
+    /// Applies an operation to one key, at the time `at` if it is given: by the module if the node has it, else by script.
     pub(crate) async fn call(
         &self,
         planned: PlannedOperation<'_>,
@@ -235,31 +235,5 @@ impl StoreCommand for SingleKeyCommand<'_> {
             return parse_script_reply(&policy.plan, operation, reply);
         }
         self.module.follow(native::parse_reply(&policy.plan, operation, reply), self.context)
-    }
-}
-
-/// A reset, which replies whether there was state.
-pub(crate) struct ResetCommand<'a>(pub(crate) &'a [u8]);
-
-impl StoreCommand for ResetCommand<'_> {
-    type Answer = bool;
-    const CALENDARS: usize = 0;
-
-    fn command(
-        &mut self,
-        _: &Arc<NodeConnection>,
-        _: bool,
-        _: &RequestedCalendars,
-    ) -> Result<Cmd, StoreError> {
-        let mut command = redis::cmd("SG.RESET");
-        command.arg(self.0);
-        Ok(command)
-    }
-
-    fn parse_reply(&mut self, reply: &Value) -> ReplyKind<bool> {
-        match reply {
-            Value::Int(was_live) => ReplyKind::Decided(*was_live == 1),
-            _ => parse_general(reply, |_| None),
-        }
     }
 }

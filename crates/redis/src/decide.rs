@@ -1,15 +1,17 @@
 //! Operations on one key: from the caches, from the store, or by the fallback.
 
 use sluicegate_core::{
-    Answer, Applied, Decision, HoldOperation, KeyedOperation, KeyedTake, MultiKeyAnswer,
-    MultiKeyOperation, Operation, PreparedPolicy, ReadEntry, Source, StateFault, Store, StoreError,
-    StoreStatus, Timestamp,
+    Answer, Applied, Decision, KeyedOperation, Operation, ReadEntry, Request, StateFault,
+    Store, StoreError, StoreStatus, Timestamp,
 };
 
 use crate::{
-    PlannedOperation, PlannedPolicy, RedisStore, call::ResetCommand, counters::CounterValues,
-    local::denial_cache::QueryToken, net::node_connection::Deadline, slot::slot, store::Inner,
+    PlannedOperation, PlannedPolicy, RedisStore, counters::CounterValues,
+    local::denial_cache::QueryToken, net::node_connection::Deadline, store::Inner,
 };
+
+/// Maximum number of times that an operation on a hold is sent.
+pub(crate) const MAX_ATTEMPTS: usize = 3;
 
 /// While the store is unavailable, the [`OnError`](sluicegate_core::OnError) of the policy decides takes, peeks,
 /// reserves and holds. A charge, a refund, a reset, a settle and a renew have no fallback: they return [`StoreError::Unavailable`] or
@@ -18,19 +20,20 @@ use crate::{
 impl Store for RedisStore {
     type Error = StoreError;
 
-    fn apply<'a>(
-        &'a self,
-        key: &'a [u8],
-        policy: &'a PreparedPolicy,
-        operation: Operation,
-    ) -> Applied<'a, Result<Answer, StoreError>> {
+    /// In a cluster, keys with one hash tag (`{acme}:user7`, `{acme}`) are decided atomically; others in the order
+    /// given, and charged units are refunded on a denial, once. Of those, a policy with `count=all` keeps the charge,
+    /// as the record of the denial. Several keys use no leases. With a test clock, one server must have all of them.
+    fn apply<'a>(&'a self, request: Request<'a>) -> Applied<'a, Result<Answer, StoreError>> {
         let inner = self.inner();
+        let given = inner.given_time();
+        let Some(KeyedOperation { key, policy, operation }) = request.single() else {
+            return Applied::later(inner.apply_all(request, given));
+        };
         let (key, policy) = match inner.key_of(key, operation) {
             Ok(key) => (key, inner.planned(policy)),
             Err(error) => return Applied::Now(Err(error)),
         };
         let planned = PlannedOperation { key: &key, policy: &policy, operation };
-        let given = inner.given_time();
         if given.is_none()
             && let Some(answer) = inner.cached_denial(planned, inner.context.now())
         {
@@ -41,6 +44,9 @@ impl Store for RedisStore {
             let deadline = Deadline::after(inner.context.options.deadline);
             if given.is_some() {
                 return Ok(inner.call(planned, given, deadline).await?.into());
+            }
+            if operation.id().is_some() {
+                return inner.apply_hold(planned, deadline).await;
             }
             if let Operation::Take(cost @ 1..) = operation
                 && policy.settings.lease > 1
@@ -81,28 +87,6 @@ impl Store for RedisStore {
         })
     }
 
-    fn apply_hold<'a>(
-        &'a self,
-        key: &'a [u8],
-        policy: &'a PreparedPolicy,
-        operation: HoldOperation<'a>,
-    ) -> Applied<'a, Result<Answer, StoreError>> {
-        Applied::later(self.inner().apply_hold(key, policy, operation))
-    }
-
-    /// In a cluster, keys with one hash tag (`{acme}:user7`, `{acme}`) are decided atomically; others in the order
-    /// given, and charged units are refunded on a denial, once. Of those, a policy with `count=all` keeps the charge,
-    /// as the record of the denial. Uses no leases. With a test clock, one server must have all keys.
-    fn apply_multi_key<'a>(
-        &'a self,
-        operation: MultiKeyOperation<'a>,
-        takes: &'a [KeyedTake<'a>],
-    ) -> Applied<'a, Result<MultiKeyAnswer, StoreError>> {
-        let inner = self.inner();
-        let at = inner.given_time();
-        Applied::later(inner.apply_multi_key(operation, takes, at))
-    }
-
     fn read<'a>(
         &'a self,
         key: &'a [u8],
@@ -118,7 +102,7 @@ impl Store for RedisStore {
     }
 
     fn reset<'a>(&'a self, key: &'a [u8]) -> Applied<'a, Result<bool, StoreError>> {
-        let reset = self.apply(key, &self.inner().any_policy, Operation::Reset);
+        let reset = Request::one(key, &self.inner().any_policy, Operation::Reset);
         Applied::later(async move {
             let mut is_live = false;
             match self.read(key, &mut |entry, _| is_live = entry.is_some()).await {
@@ -126,12 +110,9 @@ impl Store for RedisStore {
                 Err(StoreError::Corrupt(StateFault::Version | StateFault::Damaged, _)) => {
                     is_live = true;
                 }
-                Err(StoreError::Unavailable(why)) if why.contains("unknown command 'GET'") => {
-                    return self.inner().reset_by_command(key).await;
-                }
                 read => read?,
             }
-            let _ = reset.await?;
+            let _ = self.apply(reset).await?;
             Ok(is_live)
         })
     }
@@ -166,10 +147,12 @@ impl Inner {
     /// Drops cached data of a key that `operation` makes obsolete. The guard drops data that other requests cache until the
     /// operation ends.
     pub(crate) fn begin<'a>(&'a self, key: &[u8], operation: Operation) -> Option<ForgetGuard<'a>> {
-        if !matches!(operation, Operation::Refund(_) | Operation::Reset) {
-            return None;
+        match operation {
+            Operation::Refund(_) | Operation::Reset => self.forget(key, operation),
+            Operation::Hold { .. } | Operation::Settle { .. } | Operation::Renew { .. } => {}
+            _ => return None,
         }
-        self.forget(key, operation);
+        let operation = operation.with_id(&[]);
         Some(ForgetGuard { inner: self, key: key.into(), operation })
     }
 
@@ -193,16 +176,48 @@ impl Inner {
         }
     }
 
-    /// Resets a key of a Sluicegate server, whose reply tells whether there was state.
-    async fn reset_by_command(&self, key: &[u8]) -> Result<bool, StoreError> {
-        let (key, deadline) =
-            (self.key_or_empty(key)?, Deadline::after(self.context.options.deadline));
-        let _forget = self.begin(&key, Operation::Reset);
-        let is_live = self.send(slot(&key), ResetCommand(&key), deadline).await?;
-        self.context.counts.store.one();
-        self.context.counts.module.one();
-        self.finish(&key, Operation::Reset, true);
-        Ok(is_live)
+    /// Applies an operation on a hold. It may be repeated: a hold whose id is open changes nothing, and a settle of an id
+    /// that is not open charges nothing. Therefore one whose reply was lost is sent again, until its deadline.
+    pub(crate) async fn apply_hold(
+        &self,
+        planned: PlannedOperation<'_>,
+        deadline: Deadline,
+    ) -> Result<Answer, StoreError> {
+        let PlannedOperation { key, policy, operation } = planned;
+        policy.policy.check_operation(operation)?;
+        let opens = matches!(operation, Operation::Hold { .. });
+        if !opens {
+            self.local.follow_hold(planned, self.context.now());
+        }
+        let mut attempt = 1;
+        loop {
+            let decided = {
+                // A settle may have freed units, even if its reply was lost.
+                let _forget = self.begin(key, operation);
+                self.call(planned, None, deadline).await
+            };
+            match decided {
+                Ok(decision) => {
+                    self.context.counts.store.one();
+                    self.record_usage(key, policy, &decision);
+                    return Ok(Answer::from(decision));
+                }
+                Err(error) if !error.is_unavailable() => return Err(error),
+                Err(error) if attempt == MAX_ATTEMPTS || deadline.is_over() => {
+                    return if opens { self.fall_back(planned, error) } else { Err(error) };
+                }
+                Err(_) => attempt += 1,
+            }
+        }
+    }
+
+    /// Records the usage of a key in a reply about a hold, for the local fallback.
+    pub(crate) fn record_usage(&self, key: &[u8], policy: &PlannedPolicy, decision: &Decision) {
+        if policy.local.is_some() {
+            let now = self.context.now();
+            let token = self.denials.begin_query(key, now);
+            self.denials.record(key, policy, 0, token, now, decision);
+        }
     }
 
     /// Applies an operation in the store, or by the fallback while the store is unavailable.
@@ -228,7 +243,7 @@ impl Inner {
     ) -> Answer {
         self.context.counts.store.one();
         self.record(planned, token, &decision);
-        Answer { decision, source: Source::Store }
+        decision.into()
     }
 
     /// Caches the denial or usage in a reply.
@@ -267,27 +282,14 @@ impl Inner {
         self.local.decide(planned, (&self.denials, counts), self.context.now(), error)
     }
 
-    /// The fallback decision on a hold.
-    pub(crate) fn fall_back_hold(
-        &self,
-        key: &[u8],
-        policy: &PlannedPolicy,
-        hold: HoldOperation<'_>,
-        error: StoreError,
-    ) -> Result<Answer, StoreError> {
-        let reports = (&self.denials, self.count_unavailable(&error));
-        self.local.decide_hold((key, policy), hold, reports, self.context.now(), error)
-    }
-
     /// The fallback decision on each of several keys.
-    pub(crate) fn fall_back_multi_key(
+    pub(crate) fn fall_back_all(
         &self,
-        operation: MultiKeyOperation<'_>,
-        takes: &[(&[u8], &PlannedPolicy, u32)],
+        operations: &[PlannedOperation<'_>],
         error: &StoreError,
     ) -> Result<Vec<Decision>, StoreError> {
         let reports = (&self.denials, self.count_unavailable(error));
-        self.local.decide_multi_key(operation, takes, reports, self.context.now(), error)
+        self.local.decide_all(operations, reports, self.context.now(), error)
     }
 
     fn count_unavailable(&self, error: &StoreError) -> &CounterValues {
@@ -307,7 +309,7 @@ impl Inner {
 pub(crate) struct ForgetGuard<'a> {
     inner: &'a Inner,
     key: Box<[u8]>,
-    operation: Operation,
+    operation: Operation<'static>,
 }
 
 impl Drop for ForgetGuard<'_> {

@@ -62,7 +62,7 @@ impl RedisStore {
                         inner.granted(key, policy, (chunk, cost), (token, now), &decision);
                         inner.record(refill, known, &decision);
                         inner.context.counts.store.one();
-                        return Ok(Answer { decision, source: Source::Store });
+                        return Ok(decision.into());
                     }
                     // Less units may be allowed.
                     Ok(_) => inner.leases.denied(key),

@@ -41,7 +41,6 @@ mod delete_matching;
 mod environment;
 mod get_entry;
 mod health;
-mod holds;
 mod latency;
 mod lease_refill;
 mod local;

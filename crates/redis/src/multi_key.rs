@@ -4,25 +4,25 @@
 //! Otherwise the keys are taken one after the other, and if one denies, the previous charges are refunded: until then,
 //! those keys admit less than they could.
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use futures_util::future::{join_all, try_join_all};
 use redis::{Cmd, Value};
 use sluicegate_core::{
-    Answer, Decision, HoldOperation, KeyedTake, MultiKeyAnswer, MultiKeyDecision, MultiKeyError,
-    MultiKeyOperation, Operation, Outcome, Source, StoreError, Timestamp,
+    Answer, Decision, KeyedOperation, Operation, Outcome, Request, RequestError, Source,
+    StoreError, Timestamp,
 };
 
 use crate::{
-    PlannedOperation, PlannedPolicy,
     call::{ModuleUse, RequestedCalendars, StoreCommand},
-    holds::MAX_ATTEMPTS,
+    decide::MAX_ATTEMPTS,
     native,
     net::{
         context::Context,
         node_connection::{Deadline, NodeConnection},
         topology::Topology,
     },
+    planned_policy::PlannedKey,
     reply::{ReplyKind, one_decision, parse_general},
     script::{Script, boundaries},
     script_command::begin,
@@ -30,47 +30,33 @@ use crate::{
     store::Inner,
 };
 
-/// A take with the name of its key in the store.
-#[derive(Clone, Debug)]
-struct PreparedTake<'a> {
-    key: Cow<'a, [u8]>,
-    policy: Cow<'a, PlannedPolicy>,
-    cost: u32,
-}
-
-impl PreparedTake<'_> {
-    /// An operation on the key.
-    fn planned(&self, operation: Operation) -> PlannedOperation<'_> {
-        PlannedOperation { key: &self.key, policy: &self.policy, operation }
-    }
-}
-
-fn multi_key_decision(each: Vec<Decision>) -> Result<MultiKeyDecision, StoreError> {
-    MultiKeyDecision::of(each).ok_or_else(|| MultiKeyError::MissingKey.into())
+fn combined(each: Vec<Decision>, source: Source) -> Result<Answer, StoreError> {
+    Answer::of_all(each, source).ok_or_else(|| RequestError::MissingKey.into())
 }
 
 impl Inner {
-    /// `at` is the time to send, if it is given; uses no cache and no fallback then.
-    pub(crate) async fn apply_multi_key(
+    /// Decides a request on several keys. `at` is the time to send, if it is given; uses no cache and no fallback then.
+    pub(crate) async fn apply_all(
         &self,
-        operation: MultiKeyOperation<'_>,
-        takes: &[KeyedTake<'_>],
+        request: Request<'_>,
         at: Option<Timestamp>,
-    ) -> Result<MultiKeyAnswer, StoreError> {
+    ) -> Result<Answer, StoreError> {
         let deadline = Deadline::after(self.context.options.deadline);
-        let takes = self.distinct(takes)?;
-        let stores = operation == MultiKeyOperation::Take;
-        for take in &takes {
-            take.policy.policy.check_multi_key(operation, take.cost)?;
+        let keys = self.distinct(request.operations())?;
+        let Some(PlannedKey { operation: first, .. }) = keys.first() else {
+            return Err(RequestError::MissingKey.into());
+        };
+        let stores = matches!(first, Operation::Take(_));
+        for PlannedKey { policy, operation, .. } in &keys {
+            policy.policy.check_operation(*operation)?;
         }
         if at.is_some() {
-            let taken = self.take_in_one_call(&takes, operation, at, deadline).await?;
-            return Ok(MultiKeyAnswer { multi_key: taken, source: Source::Store });
+            return self.apply_in_one_call(&keys, at, deadline).await;
         }
-        let slots = takes.iter().map(|take| slot(&take.key));
+        let slots = keys.iter().map(|it| slot(&it.key));
         let one = matches!(self.topology, Topology::One(_))
             || slots.clone().all(|it| Some(it) == slots.clone().next());
-        if let MultiKeyOperation::Hold { .. } = operation {
+        if first.id().is_some() {
             if !one {
                 return Err(StoreError::Arguments(
                     "invalid keys for a hold: expected keys in one slot of the cluster, such as `{acme}:requests` and \
@@ -78,35 +64,32 @@ impl Inner {
                         .to_owned(),
                 ));
             }
-            return self.hold_in_one_call(&takes, operation, deadline).await;
+            return self.hold_in_one_call(&keys, deadline).await;
         }
-        if let Some(taken) = self.cached_multi_key(&takes) {
+        if let Some(answer) = self.cached_denial_of_all(&keys) {
             self.context.counts.cache.one();
-            return Ok(MultiKeyAnswer { multi_key: taken, source: Source::Cache });
+            return Ok(answer);
         }
         if !one {
-            return self.take_in_turn(&takes, stores, deadline).await;
+            return self.take_in_turn(&keys, stores, deadline).await;
         }
         let now = self.context.now();
-        let begun: Vec<_> =
-            takes.iter().map(|take| self.denials.begin_query(&take.key, now)).collect();
-        match self.take_in_one_call(&takes, operation, None, deadline).await {
-            Ok(taken) => {
+        let begun: Vec<_> = keys.iter().map(|it| self.denials.begin_query(&it.key, now)).collect();
+        match self.apply_in_one_call(&keys, None, deadline).await {
+            Ok(answer) => {
                 self.context.counts.store.one();
                 let now = self.context.now();
-                for ((take, begun), decision) in takes.iter().zip(begun).zip(&taken.each) {
+                for ((it, begun), decision) in keys.iter().zip(begun).zip(answer.each()) {
+                    let PlannedKey { key, policy, operation } = it;
                     // An allowed key of a denied take was not charged.
-                    let tells = taken.decision.allowed() || !decision.allowed();
-                    if stores && take.cost > 0 && tells {
-                        let PreparedTake { key, policy, cost } = take;
-                        self.denials.record(key, policy, *cost, begun, now, decision);
+                    let tells = answer.allowed() || !decision.allowed();
+                    if stores && operation.cost() > 0 && tells {
+                        self.denials.record(key, policy, operation.cost(), begun, now, decision);
                     }
                 }
-                Ok(MultiKeyAnswer { multi_key: taken, source: Source::Store })
+                Ok(answer)
             }
-            Err(error) if error.is_unavailable() => {
-                self.fallback_multi_key(&takes, operation, &error)
-            }
+            Err(error) if error.is_unavailable() => self.fallback_answer(&keys, &error),
             Err(error) => Err(error),
         }
     }
@@ -114,26 +97,25 @@ impl Inner {
     /// A hold may be sent again, as that of one key.
     async fn hold_in_one_call(
         &self,
-        takes: &[PreparedTake<'_>],
-        operation: MultiKeyOperation<'_>,
+        keys: &[PlannedKey<'_>],
         deadline: Deadline,
-    ) -> Result<MultiKeyAnswer, StoreError> {
+    ) -> Result<Answer, StoreError> {
         let mut attempt = 1;
         loop {
-            match self.take_in_one_call(takes, operation, None, deadline).await {
-                Ok(taken) => {
+            match self.apply_in_one_call(keys, None, deadline).await {
+                Ok(answer) => {
                     self.context.counts.store.one();
-                    for (take, decision) in takes.iter().zip(&taken.each) {
+                    for (it, decision) in keys.iter().zip(answer.each()) {
                         // An allowed key of a denied hold was not charged.
-                        if taken.decision.allowed() || !decision.allowed() {
-                            self.record_usage(&take.key, &take.policy, decision);
+                        if answer.allowed() || !decision.allowed() {
+                            self.record_usage(&it.key, &it.policy, decision);
                         }
                     }
-                    return Ok(MultiKeyAnswer { multi_key: taken, source: Source::Store });
+                    return Ok(answer);
                 }
                 Err(error) if !error.is_unavailable() => return Err(error),
                 Err(error) if attempt == MAX_ATTEMPTS || deadline.is_over() => {
-                    return self.fallback_multi_key(takes, operation, &error);
+                    return self.fallback_answer(keys, &error);
                 }
                 Err(_) => attempt += 1,
             }
@@ -141,93 +123,92 @@ impl Inner {
     }
 
     /// Each key once, as it is in the store.
-    fn distinct<'a>(&self, takes: &[KeyedTake<'a>]) -> Result<Vec<PreparedTake<'a>>, StoreError> {
-        let mut distinct: Vec<PreparedTake<'a>> = Vec::with_capacity(takes.len());
-        for &KeyedTake { key, policy, cost } in takes {
+    fn distinct<'a>(
+        &self,
+        operations: &[KeyedOperation<'a>],
+    ) -> Result<Vec<PlannedKey<'a>>, StoreError> {
+        let mut distinct: Vec<PlannedKey<'a>> = Vec::with_capacity(operations.len());
+        for &KeyedOperation { key, policy, operation } in operations {
             let key = self.key(key)?;
-            if distinct.iter().all(|take| take.key != key) {
-                distinct.push(PreparedTake { key, policy: self.planned(policy), cost });
+            if distinct.iter().all(|it| it.key != key) {
+                distinct.push(PlannedKey { key, policy: self.planned(policy), operation });
             }
         }
         Ok(distinct)
     }
 
     /// One command or script call.
-    async fn take_in_one_call(
+    async fn apply_in_one_call(
         &self,
-        takes: &[PreparedTake<'_>],
-        operation: MultiKeyOperation<'_>,
+        keys: &[PlannedKey<'_>],
         at: Option<Timestamp>,
         deadline: Deadline,
-    ) -> Result<MultiKeyDecision, StoreError> {
-        let Some(first) = takes.first() else { return multi_key_decision(Vec::new()) };
+    ) -> Result<Answer, StoreError> {
+        let Some(first) = keys.first() else { return combined(Vec::new(), Source::Store) };
+        let peeks = matches!(first.operation, Operation::Peek(_));
         let command = MultiKeyCommand {
             context: &self.context,
-            takes,
-            script: Script::multi_key(takes.iter().map(|take| &take.policy.policy)),
-            operation,
+            keys,
+            script: Script::multi_key(keys.iter().map(|it| &it.policy.policy)),
             at,
-            module: ModuleUse::new(at.is_some() || operation == MultiKeyOperation::Peek),
+            module: ModuleUse::new(at.is_some() || peeks),
         };
         let slot = slot(&first.key);
         let node = self.topology.node(slot, deadline).await?;
         // No command of the module peeks at several keys, and the server or the user may have no scripts. Whether there is
         // a module is known when the node is connected.
-        let peeks_at_each =
-            || at.is_none() && operation == MultiKeyOperation::Peek && node.has_module();
+        let peeks_at_each = || at.is_none() && peeks && node.has_module();
         if !peeks_at_each() {
             let each = self.send(slot, command, deadline).await;
             if each.is_ok() || !peeks_at_each() {
-                return multi_key_decision(each?);
+                return combined(each?, Source::Store);
             }
         }
-        let peek = |it: &PreparedTake<'_>| Operation::Peek(it.cost);
-        let peeks = takes.iter().map(|it| self.call(it.planned(peek(it)), None, deadline));
-        multi_key_decision(try_join_all(peeks).await?)
+        let peeks = keys.iter().map(|it| self.call(it.planned(), None, deadline));
+        combined(try_join_all(peeks).await?, Source::Store)
     }
 
     /// The denial of all keys if a cached denial of one still applies, unless a policy records denials.
-    fn cached_multi_key(&self, takes: &[PreparedTake<'_>]) -> Option<MultiKeyDecision> {
-        if !takes.iter().all(|take| take.policy.is_cached) {
+    fn cached_denial_of_all(&self, keys: &[PlannedKey<'_>]) -> Option<Answer> {
+        if !keys.iter().all(|it| it.policy.is_cached) {
             return None;
         }
         let now = self.context.now();
-        let denied =
-            |take: &PreparedTake<'_>| self.denials.denied(&take.key, &take.policy, take.cost, now);
-        let known: Vec<_> = takes.iter().map(denied).collect();
+        let denied = |it: &PlannedKey<'_>| {
+            self.denials.denied(&it.key, &it.policy, it.operation.cost(), now)
+        };
+        let known: Vec<_> = keys.iter().map(denied).collect();
         if known.iter().all(Option::is_none) {
             return None;
         }
         // The others count as unused.
-        let each = takes.iter().zip(known).map(|(take, known)| {
-            known.map_or_else(|| take.policy.plan.unused_decision, |answer| answer.decision)
+        let each = keys.iter().zip(known).map(|(it, known)| {
+            known.map_or_else(|| it.policy.plan.unused_decision, |answer| answer.decision)
         });
-        MultiKeyDecision::of(each.collect())
+        Answer::of_all(each.collect(), Source::Cache)
     }
 
     /// The fallback decision.
-    fn fallback_multi_key(
+    fn fallback_answer(
         &self,
-        takes: &[PreparedTake<'_>],
-        operation: MultiKeyOperation<'_>,
+        keys: &[PlannedKey<'_>],
         error: &StoreError,
-    ) -> Result<MultiKeyAnswer, StoreError> {
-        let takes: Vec<_> = takes.iter().map(|it| (&*it.key, &*it.policy, it.cost)).collect();
-        let taken = multi_key_decision(self.fall_back_multi_key(operation, &takes, error)?)?;
-        Ok(MultiKeyAnswer { multi_key: taken, source: Source::Fallback })
+    ) -> Result<Answer, StoreError> {
+        let operations: Vec<_> = keys.iter().map(PlannedKey::planned).collect();
+        combined(self.fall_back_all(&operations, error)?, Source::Fallback)
     }
 
     /// Keys of several slots: in order, until one denies.
     async fn take_in_turn(
         &self,
-        takes: &[PreparedTake<'_>],
+        takes: &[PlannedKey<'_>],
         stores: bool,
         deadline: Deadline,
-    ) -> Result<MultiKeyAnswer, StoreError> {
+    ) -> Result<Answer, StoreError> {
         let mut answers: Vec<Answer> = Vec::with_capacity(takes.len());
         if stores {
             for take in takes {
-                match self.request(take.planned(Operation::Take(take.cost)), deadline).await {
+                match self.request(take.planned(), deadline).await {
                     Ok(answer) => answers.push(answer),
                     Err(error) => {
                         self.refund_all(takes, &answers).await;
@@ -249,12 +230,9 @@ impl Inner {
         }
         // Peeks at the remaining keys; takes where the policy records denials.
         let rest = takes[answers.len()..].iter().map(async |take| {
-            let operation = if stores && take.policy.records_denials {
-                Operation::Take(take.cost)
-            } else {
-                Operation::Peek(take.cost)
-            };
-            self.request(take.planned(operation), deadline).await
+            let peek = Operation::Peek(take.operation.cost());
+            let records = stores && take.policy.records_denials;
+            self.request(if records { take.planned() } else { take.with(peek) }, deadline).await
         });
         for answer in join_all(rest).await {
             answers.push(answer?);
@@ -266,28 +244,27 @@ impl Inner {
             }
             decision => decision,
         });
-        let taken = multi_key_decision(each.collect())?;
-        let source = answers.get(taken.key).map_or(Source::Store, |answer| answer.source);
-        Ok(MultiKeyAnswer { multi_key: taken, source })
+        let mut answer = combined(each.collect(), Source::Store)?;
+        answer.source = answers.get(answer.key).map_or(Source::Store, |it| it.source);
+        Ok(answer)
     }
 
     /// Refunds charges, once, and returns the state of each key. Fallback decisions and policies that record denials
     /// are not refunded.
-    async fn refund_all(&self, takes: &[PreparedTake<'_>], answers: &[Answer]) -> Vec<Answer> {
-        let back = takes.iter().zip(answers).map(async |(take, &answer)| {
-            let charged = answer.source == Source::Store && take.cost > 0;
-            if !charged || take.policy.records_denials {
-                return answer;
+    async fn refund_all(&self, takes: &[PlannedKey<'_>], answers: &[Answer]) -> Vec<Answer> {
+        let back = takes.iter().zip(answers).map(async |(take, answer)| {
+            let cost = take.operation.cost();
+            if answer.source != Source::Store || cost == 0 || take.policy.records_denials {
+                return answer.clone();
             }
-            let refund = Operation::Refund(take.cost);
+            let refund = Operation::Refund(cost);
             let _forget = self.begin(&take.key, refund);
             let deadline = Deadline::after(self.context.options.deadline);
-            let decision = self.decide(take.planned(refund), deadline).await;
-            match decision {
-                Ok(decision) => Answer { decision, ..answer },
+            match self.decide(take.with(refund), deadline).await {
+                Ok(decision) => decision.into(),
                 Err(error) => {
                     tracing::debug!(%error, "could not return charged units");
-                    answer
+                    answer.clone()
                 }
             }
         });
@@ -295,12 +272,11 @@ impl Inner {
     }
 }
 
-/// An operation on several keys of one slot.
+/// A request on several keys of one slot.
 struct MultiKeyCommand<'a> {
     context: &'a Context,
-    takes: &'a [PreparedTake<'a>],
+    keys: &'a [PlannedKey<'a>],
     script: &'static Script,
-    operation: MultiKeyOperation<'a>,
     at: Option<Timestamp>,
     module: ModuleUse,
 }
@@ -316,38 +292,27 @@ impl StoreCommand for MultiKeyCommand<'_> {
         whole: bool,
         requested: &RequestedCalendars,
     ) -> Result<Cmd, StoreError> {
-        let hold = match self.operation {
-            MultiKeyOperation::Hold { id, ttl } => Some((id, ttl)),
-            MultiKeyOperation::Take | MultiKeyOperation::Peek => None,
-        };
         if self.module.choose(node) {
-            let takes = self.takes.iter().map(|it| (&*it.key, &it.policy.plan, it.cost));
-            return Ok(native::multi_key_command(takes, hold));
+            return Ok(native::command_for_all(self.keys));
         }
         let around = self.at.or(requested.now).unwrap_or_else(|| self.context.now());
         let mut command = begin(self.script, whole);
-        command.arg(self.takes.len());
-        self.takes.iter().for_each(|take| {
-            command.arg(&*take.key);
+        command.arg(self.keys.len());
+        self.keys.iter().for_each(|it| {
+            command.arg(&*it.key);
         });
-        let own = self.takes.iter().flat_map(|take| &take.policy.plan.calendars);
-        let (word, id) = match self.operation {
-            MultiKeyOperation::Take => ("take", &b""[..]),
-            MultiKeyOperation::Peek => ("peek", &b""[..]),
-            MultiKeyOperation::Hold { id, .. } => ("hold", id),
+        let own = self.keys.iter().flat_map(|it| &it.policy.plan.calendars);
+        let (word, id) = match self.keys.first().map(|it| it.operation) {
+            Some(Operation::Peek(_)) => ("peek", &b""[..]),
+            Some(Operation::Hold { id, .. }) => ("hold", id),
+            _ => ("take", &b""[..]),
         };
         command.arg(word).arg(boundaries(own.chain(&requested.calendars), around));
         command.arg(self.at.map(|at| at.as_micros().to_string()).unwrap_or_default());
         command.arg(id);
-        for take in self.takes {
-            let ttl = match self.operation {
-                MultiKeyOperation::Hold { id, ttl } => take
-                    .policy
-                    .policy
-                    .check_hold(&HoldOperation::Hold { id, cost: take.cost, ttl })?,
-                MultiKeyOperation::Take | MultiKeyOperation::Peek => 0,
-            };
-            command.arg(take.cost).arg(&take.policy.plan.initial_state).arg(ttl);
+        for PlannedKey { policy, operation, .. } in self.keys {
+            let ttl = policy.policy.check_operation(*operation)?;
+            command.arg(operation.cost()).arg(&policy.plan.initial_state).arg(ttl);
         }
         Ok(command)
     }
@@ -359,7 +324,7 @@ impl StoreCommand for MultiKeyCommand<'_> {
                 .follow(native::parse_decided(reply, native::decisions), self.context);
         }
         parse_general(reply, |elements| {
-            if elements.len() != 7 * self.takes.len() {
+            if elements.len() != 7 * self.keys.len() {
                 return None;
             }
             elements.chunks(7).map(one_decision).collect()

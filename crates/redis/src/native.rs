@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use redis::{Cmd, Value, aio::MultiplexedConnection};
 use sluicegate_commands::MAX_SPAN;
-use sluicegate_core::{Decision, HoldOperation, Operation, OperationError, as_micros};
+use sluicegate_core::{Decision, Operation, OperationError, as_micros};
 
 use crate::{
+    planned_policy::PlannedKey,
     reply::{MissingPermission, ReplyKind, one_decision, parse_general},
     script::Plan,
 };
@@ -43,50 +44,22 @@ pub(crate) fn is_without_scripts(reply: &Value) -> bool {
         && error.details().is_some_and(|it| it.starts_with("unknown command 'EVAL"))
 }
 
-/// An operation on a hold as a command.
-pub(crate) fn hold_command(plan: &Plan, key: &[u8], operation: HoldOperation<'_>) -> Cmd {
-    let begin = |name, id| {
-        let mut command = redis::cmd(name);
-        command.arg(key).arg(&plan.text).arg(id);
-        command
-    };
-    let (mut command, ttl) = match operation {
-        HoldOperation::Hold { id, cost, ttl } => {
-            let mut command = begin("SG.HOLD", id);
-            command.arg("COST").arg(cost);
-            (command, ttl)
-        }
-        HoldOperation::Renew { id, ttl } => (begin("SG.RENEW", id), ttl),
-        HoldOperation::Settle { id, used } => {
-            let mut command = begin("SG.SETTLE", id);
-            if let Some(used) = used {
-                command.arg("USED").arg(used);
-            }
-            (command, None)
-        }
-    };
-    add_ttl(&mut command, ttl);
-    command
-}
-
-/// A take or a hold on several keys as a command.
-pub(crate) fn multi_key_command<'a>(
-    takes: impl ExactSizeIterator<Item = (&'a [u8], &'a Plan, u32)>,
-    hold: Option<(&[u8], Option<Duration>)>,
-) -> Cmd {
+/// Takes or holds of several keys as a command.
+pub(crate) fn command_for_all(operations: &[PlannedKey<'_>]) -> Cmd {
     let mut command = redis::cmd("SG.TAKEALL");
-    command.arg(takes.len());
-    for (key, plan, cost) in takes {
-        command.arg(key).arg(&plan.text).arg(cost);
+    command.arg(operations.len());
+    for PlannedKey { key, policy, operation } in operations {
+        command.arg(&**key).arg(&policy.plan.text).arg(operation.cost());
     }
-    if let Some((id, ttl)) = hold {
+    if let Some(PlannedKey { operation: Operation::Hold { id, ttl, .. }, .. }) = operations.first() {
+        let (id, ttl) = (*id, *ttl);
         command.arg("ID").arg(id);
         add_ttl(&mut command, ttl);
     }
     command
 }
 
-/// The decision on each key, in the reply to [`multi_key_command`].
+/// The decision on each key, in the reply to [`command_for_all`].
 pub(crate) fn decisions(elements: &[Value]) -> Option<Vec<Decision>> {
     let one = |element: &Value| match element {
         Value::Array(integers) => one_decision(integers),
@@ -109,12 +82,15 @@ pub(crate) fn command(
     operation: Operation,
 ) -> Result<Cmd, OperationError> {
     plan.policy.check_operation(operation)?;
-    let (name, cost) = match operation {
-        Operation::Take(cost) => ("SG.TAKE", cost),
-        Operation::Peek(cost) => ("SG.PEEK", cost),
-        Operation::Charge(cost) => ("SG.CHARGE", cost),
-        Operation::Refund(cost) => ("SG.REFUND", cost),
-        Operation::Reserve { cost, .. } => ("SG.RESERVE", cost),
+    let name = match operation {
+        Operation::Take(_) => "SG.TAKE",
+        Operation::Peek(_) => "SG.PEEK",
+        Operation::Charge(_) => "SG.CHARGE",
+        Operation::Refund(_) => "SG.REFUND",
+        Operation::Reserve { .. } => "SG.RESERVE",
+        Operation::Hold { .. } => "SG.HOLD",
+        Operation::Settle { .. } => "SG.SETTLE",
+        Operation::Renew { .. } => "SG.RENEW",
         Operation::Reset => {
             let mut command = redis::cmd("SG.RESET");
             command.arg(key);
@@ -123,11 +99,21 @@ pub(crate) fn command(
     };
     let mut command = redis::cmd(name);
     command.arg(key).arg(&plan.text);
-    if cost != 1 {
-        command.arg("COST").arg(cost);
+    if let Some(id) = operation.id() {
+        command.arg(id);
     }
-    if let Operation::Reserve { max_wait, .. } = operation {
-        command.arg("MAXWAIT").arg(as_micros(max_wait).min(MAX_SPAN));
+    match operation {
+        Operation::Settle { used: Some(used), .. } => _ = command.arg("USED").arg(used),
+        Operation::Settle { .. } | Operation::Renew { .. } => {}
+        _ if operation.cost() == 1 => {}
+        _ => _ = command.arg("COST").arg(operation.cost()),
+    }
+    match operation {
+        Operation::Reserve { max_wait, .. } => {
+            command.arg("MAXWAIT").arg(as_micros(max_wait).min(MAX_SPAN));
+        }
+        Operation::Hold { ttl, .. } | Operation::Renew { ttl, .. } => add_ttl(&mut command, ttl),
+        _ => {}
     }
     Ok(command)
 }
@@ -137,8 +123,11 @@ pub(crate) fn parse_reply(plan: &Plan, operation: Operation, reply: &Value) -> R
     match reply {
         // The integer is 1 if there was state.
         Value::Int(_) if operation == Operation::Reset => ReplyKind::Decided(plan.unused_decision),
-        // The user may be allowed to run scripts. A key that he may not use says nothing about others.
-        _ if MissingPermission::of(reply) == Some(MissingPermission::Command) => {
+        // The user may be allowed to run scripts. A key that he may not use says nothing about others, and a command for
+        // holds nothing about those for units.
+        _ if operation.id().is_none()
+            && MissingPermission::of(reply) == Some(MissingPermission::Command) =>
+        {
             ReplyKind::NoModule { at_all: true }
         }
         _ => parse_decided(reply, one_decision),

@@ -1,17 +1,18 @@
 //! Independent operations in one round trip per cluster slot.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
 use redis::Pipeline;
-use sluicegate_core::{Answer, KeyedOperation, Operation, StoreError};
+use sluicegate_core::{Answer, KeyedOperation, StoreError};
 
 use crate::{
-    PlannedOperation, PlannedPolicy,
+    PlannedOperation,
     decide::ForgetGuard,
     local::denial_cache::QueryToken,
     native,
     net::{node_connection::Deadline, topology::Topology},
+    planned_policy::PlannedKey,
     reply::{ReplyKind, parse_script_reply},
     script_command::command,
     slot::slot,
@@ -21,9 +22,7 @@ use crate::{
 /// An operation for the store, with its index in the batch.
 struct PendingOperation<'a> {
     place: usize,
-    key: Cow<'a, [u8]>,
-    policy: Cow<'a, PlannedPolicy>,
-    operation: Operation,
+    planned: PlannedKey<'a>,
     token: QueryToken,
     _forget: Option<ForgetGuard<'a>>,
 }
@@ -40,27 +39,25 @@ impl Inner {
         let mut slots: BTreeMap<u16, Vec<PendingOperation<'_>>> = BTreeMap::new();
         let alone = matches!(self.topology, Topology::One(_));
         for (place, &KeyedOperation { key, policy, operation }) in operations.iter().enumerate() {
-            let (key, policy) = match self.key_of(key, operation) {
-                Ok(key) => (key, self.planned(policy)),
+            let planned = match self.key_of(key, operation) {
+                Ok(key) => PlannedKey { key, policy: self.planned(policy), operation },
                 Err(error) => {
                     answers[place] = Some(Err(error));
                     continue;
                 }
             };
-            let planned = PlannedOperation { key: &key, policy: &policy, operation };
-            if let Err(error) = policy.policy.check_operation(operation) {
+            if let Err(error) = planned.policy.policy.check_operation(operation) {
                 answers[place] = Some(Err(error.into()));
                 continue;
             }
-            if let Some(answer) = self.cached_denial(planned, now) {
+            if let Some(answer) = self.cached_denial(planned.planned(), now) {
                 answers[place] = Some(Ok(answer));
                 continue;
             }
-            let forget = self.begin(&key, operation);
-            let token = self.denials.begin_query(&key, now);
-            let slot = if alone { 0 } else { slot(&key) };
-            let pending =
-                PendingOperation { place, key, policy, operation, token, _forget: forget };
+            let forget = self.begin(&planned.key, operation);
+            let token = self.denials.begin_query(&planned.key, now);
+            let slot = if alone { 0 } else { slot(&planned.key) };
+            let pending = PendingOperation { place, planned, token, _forget: forget };
             slots.entry(slot).or_default().push(pending);
         }
         let slots = slots.iter().map(|(slot, open)| self.apply_slot(*slot, open, deadline));
@@ -113,7 +110,7 @@ impl Inner {
             let around = self.context.now();
             let mut pipeline = Pipeline::with_capacity(open.len());
             let mut sent = Vec::new();
-            for PendingOperation { key, policy, operation, .. } in open {
+            for PendingOperation { planned: PlannedKey { key, policy, operation }, .. } in open {
                 let plan = &policy.plan;
                 if native {
                     pipeline.add_command(native::command(plan, key, *operation)?);
@@ -144,9 +141,9 @@ impl Inner {
                     let parsed = if native::is_without_scripts(reply) && node.without_scripts() {
                         ReplyKind::NoModule { at_all: false }
                     } else if native {
-                        native::parse_reply(&open.policy.plan, open.operation, reply)
+                        native::parse_reply(&open.planned.policy.plan, open.planned.operation, reply)
                     } else {
-                        parse_script_reply(&open.policy.plan, open.operation, reply)
+                        parse_script_reply(&open.planned.policy.plan, open.planned.operation, reply)
                     };
                     self.follow(&node, &parsed, reply);
                     let decided = native && matches!(parsed, ReplyKind::Decided(_));
@@ -166,20 +163,26 @@ impl Inner {
         parsed: Result<ReplyKind, StoreError>,
         deadline: Deadline,
     ) -> Result<Answer, StoreError> {
-        let &PendingOperation { ref key, ref policy, operation, token, .. } = open;
-        let planned = PlannedOperation { key, policy, operation };
+        let planned = open.planned.planned();
+        let PlannedOperation { key, policy, operation } = planned;
+        let is_hold = operation.id().is_some();
         let answer = match parsed {
-            Ok(ReplyKind::Decided(decision)) => Ok(self.decided(planned, token, decision)),
+            Ok(ReplyKind::Decided(decision)) if is_hold => {
+                self.context.counts.store.one();
+                self.record_usage(key, policy, &decision);
+                Ok(decision.into())
+            }
+            Ok(ReplyKind::Decided(decision)) => Ok(self.decided(planned, open.token, decision)),
+            Ok(ReplyKind::Failed(error)) | Err(error) if !error.is_unavailable() => Err(error),
+            // It may be repeated.
+            _ if is_hold => self.apply_hold(planned, deadline).await,
+            Ok(ReplyKind::Failed(error)) | Err(error) => self.fall_back(planned, error),
             Ok(
                 ReplyKind::NoScript
                 | ReplyKind::NoModule { .. }
                 | ReplyKind::Redirect { .. }
                 | ReplyKind::Calendars { .. },
             ) => self.request(planned, deadline).await,
-            Ok(ReplyKind::Failed(error)) | Err(error) if error.is_unavailable() => {
-                self.fall_back(planned, error)
-            }
-            Ok(ReplyKind::Failed(error)) | Err(error) => Err(error),
         };
         self.finish(key, operation, answer.is_ok());
         answer

@@ -1,6 +1,7 @@
 //! The store's data for a policy.
 
 use std::{
+    borrow::Cow,
     ops::Deref,
     sync::{
         Arc,
@@ -37,7 +38,27 @@ pub(crate) struct PlannedOperation<'a> {
     /// The key in the store.
     pub(crate) key: &'a [u8],
     pub(crate) policy: &'a PlannedPolicy,
-    pub(crate) operation: Operation,
+    pub(crate) operation: Operation<'a>,
+}
+
+/// The same with the name of the key that the store has given it.
+#[derive(Clone, Debug)]
+pub(crate) struct PlannedKey<'a> {
+    pub(crate) key: Cow<'a, [u8]>,
+    pub(crate) policy: Cow<'a, PlannedPolicy>,
+    pub(crate) operation: Operation<'a>,
+}
+
+impl PlannedKey<'_> {
+    /// The operation.
+    pub(crate) fn planned(&self) -> PlannedOperation<'_> {
+        self.with(self.operation)
+    }
+
+    /// Another operation on the key.
+    pub(crate) fn with<'a>(&'a self, operation: Operation<'a>) -> PlannedOperation<'a> {
+        PlannedOperation { key: &self.key, policy: &self.policy, operation }
+    }
 }
 
 impl PlannedPolicy {

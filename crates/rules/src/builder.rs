@@ -3,7 +3,7 @@
 use std::{rc::Rc, sync::Arc};
 
 use ahash::{AHashMap, AHashSet};
-use sluicegate_core::{HoldOperation, Policy, closest, one_of};
+use sluicegate_core::{Operation, Policy, closest, one_of};
 
 use crate::{
     attribute::Attribute,
@@ -180,13 +180,13 @@ impl RuleSetBuilder {
         }
         let index = named.map_or_else(|| self.policy_of_text(node, text), Ok)?;
         let Some(policy) = self.policies.get(index) else { return Ok(index) };
-        let hold = HoldOperation::Hold { id: b"-", cost: 0, ttl: None };
+        let hold = Operation::Hold { id: b"-", cost: 0, ttl: None };
         let problem = match (policy.counts_holds(), self.holds) {
             (true, false) => format!("of a rule: {NO_CONCURRENCY}"),
             (false, true) => {
                 "of a rule with `hold_id`: expected one with `concurrency`, such as `concurrency:20/30s`".to_owned()
             }
-            (true, true) if policy.check_hold(&hold).is_err() => {
+            (true, true) if policy.check_operation(hold).is_err() => {
                 "of a rule with `hold_id`: expected one without `leaky-queue`".to_owned()
             }
             _ => return Ok(index),

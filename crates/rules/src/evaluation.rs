@@ -14,8 +14,7 @@ mod events;
 mod hold;
 
 use sluicegate_core::{
-    Answer, Decision, HoldOperation, KeyLengthError, MAX_KEY, MultiKeyOperation, OnError,
-    Operation, Source,
+    Answer, Decision, KeyLengthError, MAX_KEY, OnError, Operation, Source,
 };
 use smallvec::SmallVec;
 
@@ -144,40 +143,23 @@ impl<'e, 'm, 's> ChargeSet<'e, 'm, 's> {
         self.firsts.first().is_some_and(|first| self.matches[first.found].shadow)
     }
 
-    /// The operation on the key of a request.
+    /// The operation on the key of a request. A rule that holds is held and settled.
     #[must_use]
-    pub const fn operation(&self, request: &ChargeRequest<'_, '_>) -> Operation {
-        match self.operation {
-            RuleOperation::Take(_) => Operation::Take(request.cost),
-            RuleOperation::Peek(_) => Operation::Peek(request.cost),
-            RuleOperation::Refund(_) => Operation::Refund(request.cost),
+    pub const fn operation(&self, request: &ChargeRequest<'m, '_>) -> Operation<'m> {
+        let cost = request.cost;
+        match (self.operation, request.hold_id) {
+            (RuleOperation::Take(_), None) => Operation::Take(cost),
+            (RuleOperation::Take(_), Some(id)) => Operation::Hold { id, cost, ttl: None },
+            (RuleOperation::Peek(_), _) => Operation::Peek(cost),
+            (RuleOperation::Refund(_), None) => Operation::Refund(cost),
+            (RuleOperation::Refund(_), Some(id)) => Operation::Settle { id, used: None },
         }
     }
 
-    /// The operation on the hold of a request; `None` if its rule does not hold, and for a peek: then
-    /// [`operation`](Self::operation) applies.
+    /// Whether the operations are applied together, all or none. Otherwise each is applied independently, in order.
     #[must_use]
-    pub const fn hold_operation(
-        &self,
-        request: &ChargeRequest<'m, '_>,
-    ) -> Option<HoldOperation<'m>> {
-        match (request.hold_id, self.operation) {
-            (Some(id), RuleOperation::Take(_)) => {
-                Some(HoldOperation::Hold { id, cost: request.cost, ttl: None })
-            }
-            (Some(id), RuleOperation::Refund(_)) => Some(HoldOperation::Settle { id, used: None }),
-            _ => None,
-        }
-    }
-
-    /// The operation on the keys of all requests together; `None`: each request is applied independently, in order.
-    #[must_use]
-    pub const fn multi_key_operation(&self) -> Option<MultiKeyOperation<'static>> {
-        match self.operation {
-            RuleOperation::Take(_) if self.firsts.len() > 1 => Some(MultiKeyOperation::Take),
-            RuleOperation::Peek(_) if self.firsts.len() > 1 => Some(MultiKeyOperation::Peek),
-            _ => None,
-        }
+    pub const fn is_all_or_none(&self) -> bool {
+        self.firsts.len() > 1 && !matches!(self.operation, RuleOperation::Refund(_))
     }
 }
 

@@ -3,8 +3,8 @@
 use std::{collections::HashMap, time::Duration};
 
 use sluicegate_core::{
-    Answer, Entry, EntryTake, KeyLengthError, Operation, Retry, Timestamp, apply, apply_hold,
-    apply_multi_key,
+    Answer, Entry, EntryOperation, KeyLengthError, Operation, OperationError, Retry, Timestamp,
+    apply, apply_all,
 };
 use smallvec::SmallVec;
 
@@ -238,21 +238,21 @@ impl<'s> ExampleRunner<'s> {
 
     /// Applies the requests of a set, as the server does.
     fn apply(&mut self, set: ChargeSet<'_, '_, '_>, now: Timestamp) -> Vec<Answer> {
-        let Some(operation) = set.multi_key_operation() else {
+        if !set.is_all_or_none() {
             return set.requests().map(|it| self.apply_one(&set, &it, now)).collect();
-        };
+        }
         let keys = set.requests().map(|request| &request.charge.key);
         let entries = keys.clone().map(|key| self.entries.remove(key).flatten());
         let mut entries: Vec<Option<Entry>> = entries.collect();
-        let parts = set.requests().zip(&mut entries).map(|(request, entry)| EntryTake {
+        let parts = set.requests().zip(&mut entries).map(|(request, entry)| EntryOperation {
             policy: &request.charge.policy,
             entry,
-            cost: request.cost,
+            operation: set.operation(&request),
         });
-        let taken = apply_multi_key(operation, &mut parts.collect::<Vec<_>>(), now);
+        let answer = apply_all(&mut parts.collect::<Vec<_>>(), now);
         self.entries.extend(keys.cloned().zip(entries));
-        let decisions = taken.expect("several keys without `concurrency`").each;
-        decisions.into_iter().map(Answer::from).collect()
+        let answer = answer.expect("several keys without `concurrency`");
+        answer.each().iter().map(|decision| Answer::from(*decision)).collect()
     }
 
     /// Applies one request. A policy has `concurrency` only if its rule holds.
@@ -264,14 +264,15 @@ impl<'s> ExampleRunner<'s> {
     ) -> Answer {
         let policy = &request.charge.policy;
         let entry = self.entries.entry(request.charge.key.clone()).or_default();
-        let Some(operation) = set.hold_operation(request) else {
-            let decision = apply(policy, entry, now, set.operation(request));
-            return decision.expect("a take or a peek that the policy supports").into();
-        };
-        match apply_hold(policy, entry, now, operation) {
-            Ok(decision) => hold_answer(&operation, decision.into()),
+        let operation = set.operation(request);
+        match apply(policy, entry, now, operation) {
+            Ok(decision) => hold_answer(operation, decision.into()),
             Err(error) => {
-                let denial = HoldDenial::of(&error).expect("a lifetime that the policy sets");
+                let denial = match &error {
+                    OperationError::Hold(error) => HoldDenial::of(error),
+                    _ => None,
+                };
+                let denial = denial.expect("an operation that the policy supports");
                 let peek = apply(policy, entry, now, Operation::Peek(0));
                 denial.answer(peek.expect("every policy supports a peek").into())
             }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sluicegate_core::{
-    Decision, Entry, HoldOperation, Operation, OperationError, Policy, Timestamp, apply, apply_hold,
+    Decision, Entry, Operation, OperationError, Policy, Timestamp, apply,
 };
 
 use crate::{error::Fault, kind::Kind};
@@ -30,31 +30,22 @@ pub struct Event<'a> {
     pub ttl: Option<Duration>,
 }
 
-/// The operation of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventOperation<'a> {
-    /// One on the limits of a key.
-    Key(Operation),
-    /// One on a hold of a key.
-    Hold(HoldOperation<'a>),
-}
-
 impl<'a> Event<'a> {
     /// The operation under `policy`, with its cost.
     #[must_use]
-    pub fn operation(&self, policy: &Policy) -> EventOperation<'a> {
+    pub fn operation(&self, policy: &Policy) -> Operation<'a> {
         let Self { cost: given, id, ttl, .. } = *self;
         let cost = given.unwrap_or(0);
-        EventOperation::Key(match self.kind.under(policy) {
+        match self.kind.under(policy) {
             Kind::Take | Kind::Start => Operation::Take(cost),
             Kind::Peek | Kind::End => Operation::Peek(cost),
             Kind::Charge => Operation::Charge(cost),
             Kind::Refund => Operation::Refund(cost),
             Kind::Reset => Operation::Reset,
-            Kind::Hold => return EventOperation::Hold(HoldOperation::Hold { id, cost, ttl }),
-            Kind::Settle => return EventOperation::Hold(HoldOperation::Settle { id, used: given }),
-            Kind::Renew => return EventOperation::Hold(HoldOperation::Renew { id, ttl }),
-        })
+            Kind::Hold => Operation::Hold { id, cost, ttl },
+            Kind::Settle => Operation::Settle { id, used: given },
+            Kind::Renew => Operation::Renew { id, ttl },
+        }
     }
 
     /// Applies the operation, under `policy`.
@@ -66,16 +57,15 @@ impl<'a> Event<'a> {
         policy: &Policy,
         entry: &mut Option<Entry>,
     ) -> Result<Decision, Fault> {
-        match self.operation(policy) {
-            EventOperation::Key(operation) => {
-                apply(policy, entry, self.time, operation).map_err(|error| self.unsupported(error))
-            }
-            EventOperation::Hold(operation) => Ok(apply_hold(policy, entry, self.time, operation)?),
-        }
+        let decision = apply(policy, entry, self.time, self.operation(policy));
+        decision.map_err(|error| self.unsupported(error))
     }
 
     #[cold]
     fn unsupported(&self, error: OperationError) -> Fault {
-        Fault::Unsupported { kind: self.kind, error }
+        match error {
+            OperationError::Hold(error) => error.into(),
+            error => Fault::Unsupported { kind: self.kind, error },
+        }
     }
 }

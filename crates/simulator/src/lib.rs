@@ -47,7 +47,7 @@ mod windows;
 pub use batch::Batch;
 pub use bounds::Bound;
 pub use error::{Fault, Quoted, TraceError};
-pub use event::{Event, EventOperation};
+pub use event::Event;
 pub use heavy_hitters::{BusyKey, HeavyHitters, MAX_BUSY_KEYS};
 pub use kind::Kind;
 pub use limits::MAX_LINE;

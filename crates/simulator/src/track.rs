@@ -20,7 +20,7 @@ pub use self::{
 use self::{bins::Bins, fixed::FixedWindows, held::HeldUnits, sliding::Sliding};
 use crate::{
     bounds::Bound,
-    event::{Event, EventOperation},
+    event::Event,
 };
 
 /// Upper bound on the changes of bounds that are kept: each event of a trace may have another policy.
@@ -260,7 +260,7 @@ impl TimeSeries {
         }
         let applied = event.apply(&policy, &mut followed.entry);
         debug_assert!(applied.is_ok(), "it was decided before");
-        if let (EventOperation::Key(Operation::Take(units)), Outcome::Allow { delay }) =
+        if let (Operation::Take(units), Outcome::Allow { delay }) =
             (event.operation(&policy), decision.outcome)
         {
             followed.windows.count(now, units.into());

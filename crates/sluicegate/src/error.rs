@@ -1,7 +1,7 @@
 //! One error for functions that use several parts of the library.
 
 use sluicegate_core::{
-    HoldError, LimitError, MultiKeyError, OperationError, PolicyError, StoreError, TimestampError,
+    LimitError, OperationError, PolicyError, RequestError, StoreError, TimestampError,
 };
 
 use crate::PushError;
@@ -48,14 +48,8 @@ impl From<OperationError> for Error {
     }
 }
 
-impl From<HoldError> for Error {
-    fn from(error: HoldError) -> Self {
-        Self::Store(error.into())
-    }
-}
-
-impl From<MultiKeyError> for Error {
-    fn from(error: MultiKeyError) -> Self {
+impl From<RequestError> for Error {
+    fn from(error: RequestError) -> Self {
         Self::Store(error.into())
     }
 }

@@ -9,31 +9,13 @@ use std::{
     time::Duration,
 };
 
-use sluicegate_core::{Answer, MultiKeyAnswer, PreparedPolicy, Retry};
+use sluicegate_core::{Answer, PreparedPolicy};
 use sluicegate_memory::SystemClock;
 use tokio::time::{Instant, sleep};
 
 use sluicegate_holds::{HoldWait, WaitOptions};
 
 use crate::HoldOutcome;
-
-/// An answer on one key or on several.
-pub(crate) trait AnyAnswer {
-    /// When to try again; `None` if allowed.
-    fn retry(&self) -> Option<Retry>;
-}
-
-impl AnyAnswer for Answer {
-    fn retry(&self) -> Option<Retry> {
-        self.decision.retry()
-    }
-}
-
-impl AnyAnswer for MultiKeyAnswer {
-    fn retry(&self) -> Option<Retry> {
-        self.multi_key.retry()
-    }
-}
 
 /// Measures and spends the time of one request, from its start.
 trait Timer {
@@ -70,17 +52,16 @@ impl Timer for ThreadTimer {
 }
 
 /// Repeats `hold`, which may need a `peek` before it, until it is allowed or its denial is the answer.
-async fn repeat<P, D, E, Peek, Hold>(
+async fn repeat<P, E, Peek, Hold>(
     timer: impl Timer,
     wait: WaitOptions,
     policies: &[&PreparedPolicy],
     peek: impl Fn() -> Peek,
     hold: impl Fn() -> Hold,
-) -> Result<HoldOutcome<P, D>, E>
+) -> Result<HoldOutcome<P>, E>
 where
-    D: AnyAnswer,
-    Peek: Future<Output = Result<D, E>>,
-    Hold: Future<Output = Result<HoldOutcome<P, D>, E>>,
+    Peek: Future<Output = Result<Answer, E>>,
+    Hold: Future<Output = Result<HoldOutcome<P>, E>>,
 {
     let wait = HoldWait::new(wait);
     loop {
@@ -102,27 +83,26 @@ where
 }
 
 /// Waits on the timers of tokio until `hold` is allowed.
-pub(crate) async fn until_held<P, D, E, Peek, Hold>(
+pub(crate) async fn until_held<P, E, Peek, Hold>(
     wait: WaitOptions,
     policies: &[&PreparedPolicy],
     peek: impl Fn() -> Peek,
     hold: impl Fn() -> Hold,
-) -> Result<HoldOutcome<P, D>, E>
+) -> Result<HoldOutcome<P>, E>
 where
-    D: AnyAnswer,
-    Peek: Future<Output = Result<D, E>>,
-    Hold: Future<Output = Result<HoldOutcome<P, D>, E>>,
+    Peek: Future<Output = Result<Answer, E>>,
+    Hold: Future<Output = Result<HoldOutcome<P>, E>>,
 {
     repeat(TaskTimer(Instant::now()), wait, policies, peek, hold).await
 }
 
 /// Blocks the thread until `hold` is allowed.
-pub(crate) fn blocking_until_held<P, D: AnyAnswer, E>(
+pub(crate) fn blocking_until_held<P, E>(
     wait: WaitOptions,
     policies: &[&PreparedPolicy],
-    peek: impl Fn() -> Result<D, E>,
-    hold: impl Fn() -> Result<HoldOutcome<P, D>, E>,
-) -> Result<HoldOutcome<P, D>, E> {
+    peek: impl Fn() -> Result<Answer, E>,
+    hold: impl Fn() -> Result<HoldOutcome<P>, E>,
+) -> Result<HoldOutcome<P>, E> {
     let timer = ThreadTimer(SystemClock::new());
     let held = repeat(timer, wait, policies, || ready(peek()), || ready(hold()));
     match pin!(held).poll(&mut Context::from_waker(Waker::noop())) {

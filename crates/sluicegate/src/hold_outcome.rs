@@ -1,8 +1,8 @@
 //! The results of holds.
 
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Borrow, sync::Arc, time::Duration};
 
-use sluicegate_core::{Answer, KeyedTake, MultiKeyAnswer, Store, StoreError};
+use sluicegate_core::{Answer, PreparedPolicy, Store, StoreError};
 use sluicegate_holds::{HoldGuard, HoldId};
 
 use crate::Permit;
@@ -29,14 +29,14 @@ use crate::Permit;
 /// ```
 #[must_use = "units are held only until the permit is dropped"]
 #[derive(Debug)]
-pub enum HoldOutcome<P = Permit, D = Answer> {
+pub enum HoldOutcome<P = Permit> {
     /// The units are held.
     Allowed(P),
     /// The units are not available.
-    Denied(D),
+    Denied(Answer),
 }
 
-impl<P, D> HoldOutcome<P, D> {
+impl<P> HoldOutcome<P> {
     /// Whether the units are held.
     #[must_use]
     pub const fn allowed(&self) -> bool {
@@ -67,17 +67,18 @@ where
 
 /// The guards of holds under one id on each of the keys, which the caller sends to the store. `is_later`: whether the store
 /// answers later.
-pub(crate) fn guards<S: Store + ?Sized>(
+pub(crate) fn guards<K: AsRef<[u8]>, P: Borrow<PreparedPolicy>, S: Store + ?Sized>(
     store: &Arc<S>,
-    takes: &[KeyedTake<'_>],
+    keys: &[(K, P, u32)],
     id: &HoldId,
     ttl: Option<Duration>,
     is_later: bool,
 ) -> Vec<HoldGuard<S>> {
-    let mut guards: Vec<HoldGuard<S>> = Vec::with_capacity(takes.len());
-    for KeyedTake { key, policy, .. } in takes {
-        if guards.iter().all(|guard| guard.key() != *key) {
-            let mut guard = HoldGuard::new(store, key, policy, id.clone(), ttl);
+    let mut guards: Vec<HoldGuard<S>> = Vec::with_capacity(keys.len());
+    for (key, policy, _) in keys {
+        let key = key.as_ref();
+        if guards.iter().all(|guard| guard.key() != key) {
+            let mut guard = HoldGuard::new(store, key, policy.borrow(), id.clone(), ttl);
             guard.opened_by_caller(is_later);
             guards.push(guard);
         }
@@ -88,15 +89,15 @@ pub(crate) fn guards<S: Store + ?Sized>(
 /// The permits of holds on several keys, or their denial.
 pub(crate) fn all_decided<S>(
     guards: Vec<HoldGuard<S>>,
-    answer: MultiKeyAnswer,
-) -> HoldOutcome<Vec<Permit<S>>, MultiKeyAnswer>
+    answer: Answer,
+) -> HoldOutcome<Vec<Permit<S>>>
 where
     S: Store<Error = StoreError> + ?Sized,
 {
     let (allowed, source) = (answer.decision.allowed(), answer.source);
-    let each = guards.into_iter().zip(&answer.each).map(|(mut guard, decision)| {
+    let each = guards.into_iter().zip(answer.each()).map(|(mut guard, decision)| {
         guard.record(allowed, source);
-        Permit { guard, answer: Answer { decision: *decision, source } }
+        Permit { guard, answer: Answer::new(*decision, source) }
     });
     let permits: Vec<_> = each.collect();
     if allowed { HoldOutcome::Allowed(permits) } else { HoldOutcome::Denied(answer) }

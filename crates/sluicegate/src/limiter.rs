@@ -3,12 +3,12 @@
 use std::{borrow::Borrow, fmt::Debug, sync::Arc, time::Duration};
 
 use sluicegate_core::{
-    Answer, AsStore, Clock, Counters, KeyedOperation, MultiKeyAnswer, MultiKeyOperation, Operation,
-    PreparedPolicy, Store, StoreError, StoreStatus,
+    Answer, AsStore, Clock, Counters, Operation, PreparedPolicy, Request, Store, StoreError,
+    StoreStatus,
 };
 use sluicegate_holds::WaitOptions;
 
-use crate::{LocalLimiter, SingleLimiter, multi_key::keyed_takes, wait};
+use crate::{LocalLimiter, SingleLimiter, multi_key::keyed, wait};
 
 /// Limits in any store: in this process, or in Redis or Valkey for all processes together (the crate
 /// `sluicegate-redis`).
@@ -81,7 +81,7 @@ impl Limiter {
         policy: &PreparedPolicy,
         cost: u32,
     ) -> Result<Answer, StoreError> {
-        self.0.apply(key.as_ref(), policy, Operation::Take(cost)).await
+        self.0.apply(Request::one(key.as_ref(), policy, Operation::Take(cost))).await
     }
 
     /// Returns what [`Limiter::take`] would return, and changes nothing.
@@ -94,7 +94,7 @@ impl Limiter {
         policy: &PreparedPolicy,
         cost: u32,
     ) -> Result<Answer, StoreError> {
-        self.0.apply(key.as_ref(), policy, Operation::Peek(cost)).await
+        self.0.apply(Request::one(key.as_ref(), policy, Operation::Peek(cost))).await
     }
 
     /// Takes `cost` units whether or not they fit, for a cost that is known only afterwards. Later requests
@@ -122,7 +122,7 @@ impl Limiter {
         policy: &PreparedPolicy,
         cost: u32,
     ) -> Result<Answer, StoreError> {
-        self.0.apply(key.as_ref(), policy, Operation::Charge(cost)).await
+        self.0.apply(Request::one(key.as_ref(), policy, Operation::Charge(cost))).await
     }
 
     /// Gives back up to `cost` of the units in use.
@@ -135,7 +135,7 @@ impl Limiter {
         policy: &PreparedPolicy,
         cost: u32,
     ) -> Result<Answer, StoreError> {
-        self.0.apply(key.as_ref(), policy, Operation::Refund(cost)).await
+        self.0.apply(Request::one(key.as_ref(), policy, Operation::Refund(cost))).await
     }
 
     /// Takes `cost` units now, for use after the answer's `delay`, which is at most `max_wait`.
@@ -165,7 +165,7 @@ impl Limiter {
         cost: u32,
         max_wait: Duration,
     ) -> Result<Answer, StoreError> {
-        self.0.apply(key.as_ref(), policy, Operation::Reserve { cost, max_wait }).await
+        self.0.apply(Request::one(key.as_ref(), policy, Operation::Reserve { cost, max_wait })).await
     }
 
     /// Waits until `cost` units are taken. Returns a denial immediately if that cannot succeed within the timeout of
@@ -237,13 +237,7 @@ impl Limiter {
         takes: impl IntoIterator<Item = (K, P, u32)>,
     ) -> Vec<Result<Answer, StoreError>> {
         let takes: Vec<_> = takes.into_iter().collect();
-        let operations = takes.iter().map(|(key, policy, cost)| KeyedOperation {
-            key: key.as_ref(),
-            policy: policy.borrow(),
-            operation: Operation::Take(*cost),
-        });
-        let operations: Vec<_> = operations.collect();
-        self.0.apply_many(&operations).await
+        self.0.apply_many(&keyed(Operation::Take(0), &takes)).await
     }
 
     /// Takes from several keys, from all of them or from none. If a key is given twice, only the first take counts.
@@ -269,9 +263,9 @@ impl Limiter {
     pub async fn take_all<K: AsRef<[u8]>, P: Borrow<PreparedPolicy>>(
         &self,
         takes: impl IntoIterator<Item = (K, P, u32)>,
-    ) -> Result<MultiKeyAnswer, StoreError> {
+    ) -> Result<Answer, StoreError> {
         let takes: Vec<_> = takes.into_iter().collect();
-        self.0.apply_multi_key(MultiKeyOperation::Take, &keyed_takes(&takes)).await
+        self.0.apply(Request::all(&keyed(Operation::Take(0), &takes))?).await
     }
 
     /// Decisions by source, and other counts, since the store was created; all zero for a store in this process.

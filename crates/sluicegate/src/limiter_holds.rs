@@ -3,7 +3,7 @@
 use std::{borrow::Borrow, time::Duration};
 
 use sluicegate_core::{
-    Applied, KeyedTake, MultiKeyAnswer, MultiKeyOperation, PreparedPolicy, StoreError,
+    Applied, Operation, PreparedPolicy, Request, StoreError,
 };
 use sluicegate_holds::{HoldGuard, HoldId};
 
@@ -11,7 +11,7 @@ use crate::{
     HoldOutcome, Limiter, Permit, WaitOptions,
     hold_loop::until_held,
     hold_outcome::{all_decided, decided, guards},
-    multi_key::{keyed_takes, policies},
+    multi_key::{keyed, policies},
 };
 
 /// Holds: units that are taken until they are settled.
@@ -155,15 +155,15 @@ impl Limiter {
     /// ```
     ///
     /// # Errors
-    /// As [`Limiter::hold`], and [`StoreError::Settings`] without a key, [`StoreError::Arguments`] if the keys are in several slots of a
+    /// As [`Limiter::hold`], and [`StoreError::Arguments`] without a key, or if the keys are in several slots of a
     /// Redis Cluster.
     pub async fn hold_all<K: AsRef<[u8]>, P: Borrow<PreparedPolicy>>(
         &self,
         holds: impl IntoIterator<Item = (K, P, u32)>,
         ttl: impl Into<Option<Duration>>,
-    ) -> Result<HoldOutcome<Vec<Permit>, MultiKeyAnswer>, StoreError> {
+    ) -> Result<HoldOutcome<Vec<Permit>>, StoreError> {
         let holds: Vec<_> = holds.into_iter().collect();
-        self.hold_takes(&keyed_takes(&holds), ttl.into()).await
+        self.hold_keys(&holds, ttl.into()).await
     }
 
     /// Waits until the units of all keys are held, as [`Limiter::hold_until_ready`] does for one key.
@@ -194,12 +194,13 @@ impl Limiter {
         holds: impl IntoIterator<Item = (K, P, u32)>,
         ttl: impl Into<Option<Duration>>,
         wait: impl Into<WaitOptions>,
-    ) -> Result<HoldOutcome<Vec<Permit>, MultiKeyAnswer>, StoreError> {
+    ) -> Result<HoldOutcome<Vec<Permit>>, StoreError> {
         let (holds, ttl): (Vec<_>, _) = (holds.into_iter().collect(), ttl.into());
-        let takes = keyed_takes(&holds);
-        let peek = || self.0.apply_multi_key(MultiKeyOperation::Peek, &takes).into_future();
-        let hold = || self.hold_takes(&takes, ttl);
-        until_held(wait.into(), &policies(&takes), peek, hold).await
+        let peeks = keyed(Operation::Peek(0), &holds);
+        let peeks = Request::all(&peeks)?;
+        let peek = || self.0.apply(peeks).into_future();
+        let hold = || self.hold_keys(&holds, ttl);
+        until_held(wait.into(), &policies(&holds), peek, hold).await
     }
 
     async fn hold_as(
@@ -215,15 +216,16 @@ impl Limiter {
         Ok(decided(guard, answer))
     }
 
-    async fn hold_takes(
+    async fn hold_keys<K: AsRef<[u8]>, P: Borrow<PreparedPolicy>>(
         &self,
-        takes: &[KeyedTake<'_>],
+        keys: &[(K, P, u32)],
         ttl: Option<Duration>,
-    ) -> Result<HoldOutcome<Vec<Permit>, MultiKeyAnswer>, StoreError> {
+    ) -> Result<HoldOutcome<Vec<Permit>>, StoreError> {
         let id = HoldId::random();
-        let applied = self.0.apply_multi_key(MultiKeyOperation::Hold { id: &id, ttl }, takes);
+        let holds = keyed(Operation::Hold { id: &id, cost: 0, ttl }, keys);
+        let applied = self.0.apply(Request::all(&holds)?);
         let is_later = matches!(applied, Applied::Later(_));
-        let guards = guards(&self.0, takes, &id, ttl, is_later);
+        let guards = guards(&self.0, keys, &id, ttl, is_later);
         let answer = applied.await?;
         Ok(all_decided(guards, answer))
     }

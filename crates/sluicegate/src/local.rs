@@ -3,13 +3,13 @@
 use std::{borrow::Borrow, fmt::Debug, sync::Arc, time::Duration};
 
 use sluicegate_core::{
-    Answer, AsStore, Clock, Decision, KeyedTake, MultiKeyAnswer, MultiKeyError, MultiKeyOperation,
-    Operation, OperationError, Outcome, PreparedPolicy, Retry, Source,
+    Answer, AsStore, Clock, Decision, KeyedOperation, Operation, OperationError, Outcome,
+    PreparedPolicy, Request, Retry,
 };
 use sluicegate_holds::WaitOptions;
 use sluicegate_memory::{ClockedStore, MemoryStore, SystemClock, WhenFull};
 
-use crate::{multi_key::keyed_takes, wait};
+use crate::{multi_key::keyed, wait};
 
 /// Limits in this process: the calls of [`Limiter`](crate::Limiter) on keys, without async. Those that wait have a form
 /// for tasks and, with `blocking_` in its name, one for threads. Only a reserve, a hold and a take from several keys
@@ -173,13 +173,13 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
     /// ```
     ///
     /// # Errors
-    /// [`MultiKeyError`] without a key, or if a policy has `concurrency` limits.
+    /// [`OperationError`] without a key, or if a policy has `concurrency` limits.
     pub fn take_all<K: AsRef<[u8]>, P: Borrow<PreparedPolicy>>(
         &self,
         takes: impl IntoIterator<Item = (K, P, u32)>,
-    ) -> Result<MultiKeyAnswer, MultiKeyError> {
+    ) -> Result<Answer, OperationError> {
         let takes: Vec<_> = takes.into_iter().collect();
-        self.decide_multi_key(MultiKeyOperation::Take, &keyed_takes(&takes))
+        self.decide_all(&keyed(Operation::Take(0), &takes))
     }
 
     /// Waits until `cost` units are taken. Returns a denial immediately if that cannot succeed within the timeout of
@@ -262,13 +262,11 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
     }
 
     /// Applies an operation to several keys.
-    pub(crate) fn decide_multi_key(
+    pub(crate) fn decide_all(
         &self,
-        operation: MultiKeyOperation<'_>,
-        takes: &[KeyedTake<'_>],
-    ) -> Result<MultiKeyAnswer, MultiKeyError> {
-        let decision = self.0.store().apply_multi_key(operation, takes, self.0.clock().now())?;
-        Ok(MultiKeyAnswer { multi_key: decision, source: Source::Store })
+        operations: &[KeyedOperation<'_>],
+    ) -> Result<Answer, OperationError> {
+        self.0.store().apply_all(Request::all(operations)?, self.0.clock().now())
     }
 
     /// Applies an operation that every policy without `concurrency` supports.

@@ -3,8 +3,7 @@
 use std::{borrow::Borrow, fmt::Debug, future::ready, time::Duration};
 
 use sluicegate_core::{
-    Clock, HoldError, HoldOperation, KeyedTake, MultiKeyAnswer, MultiKeyError, MultiKeyOperation,
-    PreparedPolicy,
+    Clock, Operation, OperationError, PreparedPolicy,
 };
 use sluicegate_holds::{HoldGuard, HoldId};
 
@@ -12,7 +11,7 @@ use crate::{
     HoldOutcome, LocalLimiter, LocalPermit, WaitOptions,
     hold_loop::{blocking_until_held, until_held},
     hold_outcome::{all_decided, decided, guards},
-    multi_key::{keyed_takes, policies},
+    multi_key::{keyed, policies},
 };
 
 /// Holds: units that are taken until they are settled.
@@ -41,7 +40,7 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
     /// ```
     ///
     /// # Errors
-    /// [`HoldError`] if `ttl` is invalid or missing, if the policy has a `leaky-queue`, or if 65 536 holds of the key are
+    /// [`OperationError`] if `ttl` is invalid or missing, if the policy has a `leaky-queue`, or if 65 536 holds of the key are
     /// open.
     pub fn hold(
         &self,
@@ -49,7 +48,7 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
         policy: &PreparedPolicy,
         cost: u32,
         ttl: impl Into<Option<Duration>>,
-    ) -> Result<HoldOutcome<LocalPermit<C>>, HoldError> {
+    ) -> Result<HoldOutcome<LocalPermit<C>>, OperationError> {
         self.hold_as(key.as_ref(), policy, HoldId::random(), cost, ttl.into())
     }
 
@@ -69,7 +68,7 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
     /// ```
     ///
     /// # Errors
-    /// As [`LocalLimiter::hold`], and [`HoldError::Id`] if the id is empty or too long.
+    /// As [`LocalLimiter::hold`], and [`HoldError::Id`](crate::HoldError::Id) if the id is empty or too long.
     pub fn hold_with_id(
         &self,
         key: impl AsRef<[u8]>,
@@ -77,7 +76,7 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
         id: impl AsRef<[u8]>,
         cost: u32,
         ttl: impl Into<Option<Duration>>,
-    ) -> Result<HoldOutcome<LocalPermit<C>>, HoldError> {
+    ) -> Result<HoldOutcome<LocalPermit<C>>, OperationError> {
         self.hold_as(key.as_ref(), policy, HoldId::given(id.as_ref()), cost, ttl.into())
     }
 
@@ -100,7 +99,7 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
         cost: u32,
         ttl: impl Into<Option<Duration>>,
         wait: impl Into<WaitOptions>,
-    ) -> Result<HoldOutcome<LocalPermit<C>>, HoldError> {
+    ) -> Result<HoldOutcome<LocalPermit<C>>, OperationError> {
         let (key, ttl) = (key.as_ref(), ttl.into());
         let peek = || ready(Ok(self.peek(key, policy, cost)));
         let hold = || ready(self.hold_as(key, policy, HoldId::random(), cost, ttl));
@@ -136,7 +135,7 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
         cost: u32,
         ttl: impl Into<Option<Duration>>,
         wait: impl Into<WaitOptions>,
-    ) -> Result<HoldOutcome<LocalPermit<C>>, HoldError> {
+    ) -> Result<HoldOutcome<LocalPermit<C>>, OperationError> {
         let (key, ttl) = (key.as_ref(), ttl.into());
         let peek = || Ok(self.peek(key, policy, cost));
         let hold = || self.hold_as(key, policy, HoldId::random(), cost, ttl);
@@ -164,14 +163,14 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
     /// ```
     ///
     /// # Errors
-    /// [`MultiKeyError`] without a key, and as [`LocalLimiter::hold`].
+    /// [`OperationError`] without a key, and as [`LocalLimiter::hold`].
     pub fn hold_all<K: AsRef<[u8]>, P: Borrow<PreparedPolicy>>(
         &self,
         holds: impl IntoIterator<Item = (K, P, u32)>,
         ttl: impl Into<Option<Duration>>,
-    ) -> Result<HoldOutcome<Vec<LocalPermit<C>>, MultiKeyAnswer>, MultiKeyError> {
+    ) -> Result<HoldOutcome<Vec<LocalPermit<C>>>, OperationError> {
         let holds: Vec<_> = holds.into_iter().collect();
-        self.hold_takes(&keyed_takes(&holds), ttl.into())
+        self.hold_keys(&holds, ttl.into())
     }
 
     /// Waits until the units of all keys are held, as [`LocalLimiter::hold_until_ready`] does for one key.
@@ -186,12 +185,12 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
         holds: impl IntoIterator<Item = (K, P, u32)>,
         ttl: impl Into<Option<Duration>>,
         wait: impl Into<WaitOptions>,
-    ) -> Result<HoldOutcome<Vec<LocalPermit<C>>, MultiKeyAnswer>, MultiKeyError> {
+    ) -> Result<HoldOutcome<Vec<LocalPermit<C>>>, OperationError> {
         let (holds, ttl): (Vec<_>, _) = (holds.into_iter().collect(), ttl.into());
-        let takes = keyed_takes(&holds);
-        let peek = || ready(self.decide_multi_key(MultiKeyOperation::Peek, &takes));
-        let hold = || ready(self.hold_takes(&takes, ttl));
-        until_held(wait.into(), &policies(&takes), peek, hold).await
+        let peeks = keyed(Operation::Peek(0), &holds);
+        let peek = || ready(self.decide_all(&peeks));
+        let hold = || ready(self.hold_keys(&holds, ttl));
+        until_held(wait.into(), &policies(&holds), peek, hold).await
     }
 
     /// [`LocalLimiter::hold_all_until_ready`] that blocks the thread, in real time, whatever the clock.
@@ -203,11 +202,11 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
         holds: impl IntoIterator<Item = (K, P, u32)>,
         ttl: impl Into<Option<Duration>>,
         wait: impl Into<WaitOptions>,
-    ) -> Result<HoldOutcome<Vec<LocalPermit<C>>, MultiKeyAnswer>, MultiKeyError> {
+    ) -> Result<HoldOutcome<Vec<LocalPermit<C>>>, OperationError> {
         let (holds, ttl): (Vec<_>, _) = (holds.into_iter().collect(), ttl.into());
-        let takes = keyed_takes(&holds);
-        let peek = || self.decide_multi_key(MultiKeyOperation::Peek, &takes);
-        blocking_until_held(wait.into(), &policies(&takes), peek, || self.hold_takes(&takes, ttl))
+        let peeks = keyed(Operation::Peek(0), &holds);
+        let peek = || self.decide_all(&peeks);
+        blocking_until_held(wait.into(), &policies(&holds), peek, || self.hold_keys(&holds, ttl))
     }
 
     fn hold_as(
@@ -217,21 +216,21 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
         id: HoldId,
         cost: u32,
         ttl: Option<Duration>,
-    ) -> Result<HoldOutcome<LocalPermit<C>>, HoldError> {
+    ) -> Result<HoldOutcome<LocalPermit<C>>, OperationError> {
         let guard = HoldGuard::new(&self.0, key, policy, id, ttl);
-        let operation = HoldOperation::Hold { id: guard.id(), cost, ttl };
-        let decision = self.0.decide_hold(key, policy, operation)?;
+        let operation = Operation::Hold { id: guard.id(), cost, ttl };
+        let decision = self.0.decide(key, policy, operation)?;
         Ok(decided(guard, decision.into()))
     }
 
-    fn hold_takes(
+    fn hold_keys<K: AsRef<[u8]>, P: Borrow<PreparedPolicy>>(
         &self,
-        takes: &[KeyedTake<'_>],
+        keys: &[(K, P, u32)],
         ttl: Option<Duration>,
-    ) -> Result<HoldOutcome<Vec<LocalPermit<C>>, MultiKeyAnswer>, MultiKeyError> {
+    ) -> Result<HoldOutcome<Vec<LocalPermit<C>>>, OperationError> {
         let id = HoldId::random();
-        let guards = guards(&self.0, takes, &id, ttl, false);
-        let answer = self.decide_multi_key(MultiKeyOperation::Hold { id: &id, ttl }, takes)?;
+        let guards = guards(&self.0, keys, &id, ttl, false);
+        let answer = self.decide_all(&keyed(Operation::Hold { id: &id, cost: 0, ttl }, keys))?;
         Ok(all_decided(guards, answer))
     }
 }

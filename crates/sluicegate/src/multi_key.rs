@@ -2,19 +2,22 @@
 
 use std::borrow::Borrow;
 
-use sluicegate_core::{KeyedTake, PreparedPolicy};
+use sluicegate_core::{KeyedOperation, Operation, PreparedPolicy};
 
-/// The takes, for a store.
-pub(crate) fn keyed_takes<K: AsRef<[u8]>, P: Borrow<PreparedPolicy>>(
-    takes: &[(K, P, u32)],
-) -> Vec<KeyedTake<'_>> {
-    let takes = takes.iter();
-    takes
-        .map(|take| KeyedTake { key: take.0.as_ref(), policy: take.1.borrow(), cost: take.2 })
-        .collect()
+/// `operation` on each key, with the cost there.
+pub(crate) fn keyed<'a, K: AsRef<[u8]>, P: Borrow<PreparedPolicy>>(
+    operation: Operation<'a>,
+    keys: &'a [(K, P, u32)],
+) -> Vec<KeyedOperation<'a>> {
+    let keyed = |(key, policy, cost): &'a (K, P, u32)| KeyedOperation {
+        key: key.as_ref(),
+        policy: policy.borrow(),
+        operation: operation.with_cost(*cost),
+    };
+    keys.iter().map(keyed).collect()
 }
 
 /// The policy of each.
-pub(crate) fn policies<'a>(takes: &[KeyedTake<'a>]) -> Vec<&'a PreparedPolicy> {
-    takes.iter().map(|take| take.policy).collect()
+pub(crate) fn policies<K, P: Borrow<PreparedPolicy>>(keys: &[(K, P, u32)]) -> Vec<&PreparedPolicy> {
+    keys.iter().map(|key| key.1.borrow()).collect()
 }

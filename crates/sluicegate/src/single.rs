@@ -2,7 +2,7 @@
 
 use std::{fmt::Debug, time::Duration};
 
-use sluicegate_core::{Answer, Clock, HoldError, OperationError, PreparedPolicy};
+use sluicegate_core::{Answer, Clock, OperationError, PreparedPolicy};
 use sluicegate_memory::{ClockedStore, MemoryStore, SystemClock, WhenFull};
 
 use crate::{HoldOutcome, LocalLimiter, LocalPermit, WaitOptions};
@@ -171,7 +171,7 @@ impl<C: Clock + Debug + Send + Sync + 'static> SingleLimiter<C> {
         &self,
         cost: u32,
         ttl: impl Into<Option<Duration>>,
-    ) -> Result<HoldOutcome<LocalPermit<C>>, HoldError> {
+    ) -> Result<HoldOutcome<LocalPermit<C>>, OperationError> {
         self.limiter.hold(KEY, &self.policy, cost, ttl)
     }
 
@@ -195,7 +195,7 @@ impl<C: Clock + Debug + Send + Sync + 'static> SingleLimiter<C> {
         id: impl AsRef<[u8]>,
         cost: u32,
         ttl: impl Into<Option<Duration>>,
-    ) -> Result<HoldOutcome<LocalPermit<C>>, HoldError> {
+    ) -> Result<HoldOutcome<LocalPermit<C>>, OperationError> {
         self.limiter.hold_with_id(KEY, &self.policy, id, cost, ttl)
     }
 
@@ -211,7 +211,7 @@ impl<C: Clock + Debug + Send + Sync + 'static> SingleLimiter<C> {
         cost: u32,
         ttl: impl Into<Option<Duration>>,
         wait: impl Into<WaitOptions>,
-    ) -> Result<HoldOutcome<LocalPermit<C>>, HoldError> {
+    ) -> Result<HoldOutcome<LocalPermit<C>>, OperationError> {
         self.limiter.hold_until_ready(KEY, &self.policy, cost, ttl, wait).await
     }
 
@@ -224,7 +224,7 @@ impl<C: Clock + Debug + Send + Sync + 'static> SingleLimiter<C> {
         cost: u32,
         ttl: impl Into<Option<Duration>>,
         wait: impl Into<WaitOptions>,
-    ) -> Result<HoldOutcome<LocalPermit<C>>, HoldError> {
+    ) -> Result<HoldOutcome<LocalPermit<C>>, OperationError> {
         self.limiter.blocking_hold_until_ready(KEY, &self.policy, cost, ttl, wait)
     }
 }

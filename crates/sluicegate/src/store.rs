@@ -28,6 +28,6 @@
 //! ```
 
 pub use sluicegate_core::{
-    AppliedFuture, BoxFuture, Entry, HoldOperation, KeyedTake, MultiKeyOperation, NodeHealth,
-    ReadEntry, RemoteStatus, RoundTrips, StoreId, StoreStatus, TableUsage,
+    AppliedFuture, BoxFuture, Entry, KeyLengthError, MAX_KEY, NodeHealth, ReadEntry, RemoteStatus,
+    RoundTrips, StoreId, StoreStatus, TableUsage,
 };

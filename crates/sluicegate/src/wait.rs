@@ -3,7 +3,7 @@
 use std::{sync::Arc, thread};
 
 use sluicegate_core::{
-    Answer, Operation, PreparedPolicy, Store, Timestamp,
+    Answer, Operation, PreparedPolicy, Request, Store, Timestamp,
     wait::{Event, Step},
 };
 use sluicegate_holds::{TakeWait, WaitOptions, return_units};
@@ -47,7 +47,9 @@ pub(crate) async fn until_ready<S: Store + ?Sized + 'static>(
     let mut event = Event::Start;
     loop {
         event = match reservation.wait.poll(now(), event) {
-            Step::Apply(operation) => Event::Answered(store.apply(key, policy, operation).await?),
+            Step::Apply(operation) => {
+                Event::Answered(store.apply(Request::one(key, policy, operation)).await?)
+            }
             Step::Observe => Event::Observed(None),
             Step::SleepUntil(until) => {
                 sleep(until.since(now())).await;

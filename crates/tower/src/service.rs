@@ -10,7 +10,7 @@ use std::{
 
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use sluicegate_core::{Answer, Store, wait::peeks_first};
+use sluicegate_core::{Answer, Request as StoreRequest, Store, wait::peeks_first};
 use tower_service::Service;
 
 use crate::{
@@ -107,7 +107,7 @@ impl<S, R> Shared<S, R> {
         if waits && !limits.can_reserve() && peeks_first(limits) {
             return CallState::waits(policy, key, cost, None);
         }
-        let Some(result) = self.store.apply(&key, &policy.inner().policy, operation).now() else {
+        let Some(result) = self.store.apply(StoreRequest::one(&key, &policy.inner().policy, operation)).now() else {
             // `wait` applies the operation, with a key of its own.
             return CallState::waits(policy, key, cost, None);
         };

@@ -58,7 +58,7 @@ impl Settings {
     /// The first operation for a request of `cost` units. If it may wait, and does not peek first, that is the
     /// first operation of its [wait](Self::take_wait).
     #[inline]
-    pub(crate) fn operation(&self, policy: &NamedPolicy, cost: u32) -> Operation {
+    pub(crate) fn operation(&self, policy: &NamedPolicy, cost: u32) -> Operation<'static> {
         match self.max_wait {
             Some(max_wait) if policy.policy().can_reserve() && !self.shadow => {
                 Operation::Reserve { cost, max_wait }
@@ -147,7 +147,7 @@ impl Settings {
         result: Result<&Answer, &E>,
     ) -> bool {
         if let Some(observe) = &self.observe {
-            let result = result.copied().map_err(|error| error as &dyn std::error::Error);
+            let result = result.cloned().map_err(|error| error as &dyn std::error::Error);
             self.call_observer(&**observe, policy, result);
         }
         self.shadow

@@ -4,7 +4,7 @@ use std::{future::poll_fn, sync::Arc};
 
 use http::{Request, Response};
 use sluicegate_core::{
-    Answer, Operation, Store, Timestamp,
+    Answer, Operation, Request as StoreRequest, Store, Timestamp,
     wait::{Event, Step},
 };
 use sluicegate_holds::{TakeWait, return_units};
@@ -43,12 +43,12 @@ where
     let result = if reservation.shared.settings.shadow {
         let Reservation { shared, pending, .. } = &reservation;
         let take = Operation::Take(pending.cost);
-        shared.store.apply(&pending.key, &pending.policy.inner().policy, take).await
+        shared.store.apply(StoreRequest::one(&pending.key, &pending.policy.inner().policy, take)).await
     } else {
         reservation.wait(&mut service, &mut is_ready).await?
     };
     let Reservation { shared, pending, .. } = &reservation;
-    let answer = result.as_ref().ok().copied();
+    let answer = result.as_ref().ok().cloned();
     if !shared.settings.passes(&pending.policy, result.as_ref()) {
         return Ok(shared.reject(Head::of(&request), &pending.policy, answer));
     }
@@ -96,7 +96,8 @@ impl<S: Store + 'static, R: Send + Sync + 'static> Reservation<S, R> {
                 Step::Apply(operation) => Event::Answered(match first.take() {
                     Some(answer) => answer,
                     None => {
-                        match shared.store.apply(key, &policy.inner().policy, operation).await {
+                        let request = StoreRequest::one(key, &policy.inner().policy, operation);
+                        match shared.store.apply(request).await {
                             Ok(answer) => answer,
                             Err(error) => return Ok(Err(error)),
                         }

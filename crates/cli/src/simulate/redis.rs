@@ -3,9 +3,9 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use sluicegate_core::{ManualClock, Policy, PreparedPolicy, Store};
+use sluicegate_core::{ManualClock, Policy, PreparedPolicy, Request, Store};
 use sluicegate_redis::{Options, RedisStore, TestClock};
-use sluicegate_simulator::{Event, EventOperation, Fault, TraceError};
+use sluicegate_simulator::{Event, Fault, TraceError};
 use tokio::runtime::Runtime;
 
 use super::lane::Lane;
@@ -50,11 +50,8 @@ impl Redis {
         let policy = self.prepared_policy(event)?;
         let key = [self.run.as_bytes(), event.key].concat();
         self.clock.set(event.time);
-        let applied = match event.operation(policy.policy()) {
-            EventOperation::Key(operation) => self.store.apply(&key, &policy, operation),
-            EventOperation::Hold(operation) => self.store.apply_hold(&key, &policy, operation),
-        };
-        let answer = self.runtime.block_on(applied.into_future());
+        let request = Request::one(&key, &policy, event.operation(policy.policy()));
+        let answer = self.runtime.block_on(self.store.apply(request).into_future());
         let answer = answer.with_context(|| format!("line {}", event.line))?;
         Ok(lane.add(event, &answer.decision)?)
     }

@@ -1,7 +1,7 @@
 //! `SG.HOLD key policy id [COST cost] [TTL us] [TIMEOUT us] [AT us]`: holds units until they are settled or the hold
 //! expires.
 
-use sluicegate_core::HoldOperation;
+use sluicegate_core::Operation;
 
 use crate::{
     arguments::OptionName::{At, Cost, Timeout, Ttl},
@@ -23,7 +23,7 @@ impl Command for SgHold {
 
     fn parse<'a, H: Host<'a>>(host: &mut H, arguments: &[&'a [u8]]) -> Parsed<'a, H> {
         parse_hold(host, arguments, Self::SPEC, &[Cost, Ttl, Timeout, At], |id, given| {
-            HoldOperation::Hold { id, cost: given.cost(), ttl: given.ttl }
+            Operation::Hold { id, cost: given.cost(), ttl: given.ttl }
         })
     }
 }

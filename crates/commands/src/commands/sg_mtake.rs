@@ -1,5 +1,7 @@
 //! `SG.MTAKE n key policy [COST] cost [key policy [COST] cost ...] [AT us]`: takes from several keys, independently.
 
+use sluicegate_core::Operation;
+
 use crate::{
     CommandError,
     arguments::{
@@ -7,7 +9,7 @@ use crate::{
         OptionName::{self, At},
         is_unknown_option, number, parse_options, units,
     },
-    command::{Action, Command, Host, Parsed, TakeRequest, policy_of},
+    command::{Action, Command, Host, KeyOperation, Parsed, policy_of},
     limits::MAX_INDEPENDENT_TAKES,
     spec::{Argument, ArgumentKind, CommandSpec, KEY, Keys, ONE_KEY, POLICY, is_cost},
 };
@@ -42,14 +44,14 @@ impl Command for SgMtake {
     };
 
     fn parse<'a, H: Host<'a>>(host: &mut H, arguments: &[&'a [u8]]) -> Parsed<'a, H> {
-        let (takes, given) =
+        let (operations, given) =
             parse_takes(host, arguments, Self::SPEC, &[At], MAX_INDEPENDENT_TAKES)?;
-        Ok(Action::TakeBatch { takes, at: given.at })
+        Ok(Action::ApplyMany { operations, at: given.at })
     }
 }
 
 /// The takes and options.
-type Takes<'a, P> = (Vec<TakeRequest<'a, P>>, GivenOptions<'a>);
+type Takes<'a, P> = (Vec<KeyOperation<'a, P>>, GivenOptions<'a>);
 
 /// Parses the arguments `n key policy [COST] cost [key policy [COST] cost ...]` and options; `n` is at most `most`.
 pub(crate) fn parse_takes<'a, H: Host<'a>>(
@@ -75,10 +77,10 @@ pub(crate) fn parse_takes<'a, H: Host<'a>>(
     let given = parse_options(spec, known, allowed, options)?;
     let mut takes = Vec::with_capacity(raw_takes.len());
     for RawTake { key, index, policy, cost } in raw_takes {
-        takes.push(TakeRequest {
+        takes.push(KeyOperation {
             key: KeyArgument::new(key, index)?,
             policy: policy_of(host, key, policy)?,
-            cost: units("cost", cost, 0)?,
+            operation: Operation::Take(units("cost", cost, 0)?),
         });
     }
     Ok((takes, given))

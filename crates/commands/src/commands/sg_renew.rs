@@ -1,6 +1,6 @@
 //! `SG.RENEW key policy id [TTL us] [AT us]`: prolongs a hold.
 
-use sluicegate_core::HoldOperation;
+use sluicegate_core::Operation;
 
 use crate::{
     arguments::OptionName::{At, Ttl},
@@ -20,7 +20,7 @@ impl Command for SgRenew {
     };
 
     fn parse<'a, H: Host<'a>>(host: &mut H, arguments: &[&'a [u8]]) -> Parsed<'a, H> {
-        parse_hold(host, arguments, Self::SPEC, &[Ttl, At], |id, given| HoldOperation::Renew {
+        parse_hold(host, arguments, Self::SPEC, &[Ttl, At], |id, given| Operation::Renew {
             id,
             ttl: given.ttl,
         })

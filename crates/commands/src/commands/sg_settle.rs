@@ -1,6 +1,6 @@
 //! `SG.SETTLE key policy id [USED n] [AT us]`: ends a hold, and charges the units used.
 
-use sluicegate_core::HoldOperation;
+use sluicegate_core::Operation;
 
 use crate::{
     arguments::OptionName::{At, Used},
@@ -20,7 +20,7 @@ impl Command for SgSettle {
     };
 
     fn parse<'a, H: Host<'a>>(host: &mut H, arguments: &[&'a [u8]]) -> Parsed<'a, H> {
-        parse_hold(host, arguments, Self::SPEC, &[Used, At], |id, given| HoldOperation::Settle {
+        parse_hold(host, arguments, Self::SPEC, &[Used, At], |id, given| Operation::Settle {
             id,
             used: given.used,
         })

@@ -1,7 +1,7 @@
 //! `SG.TAKEALL n key policy [COST] cost [key policy [COST] cost ...] [ID id] [TTL us] [TIMEOUT us] [AT us]`: takes from all
 //! keys or from none; with an id, holds.
 
-use sluicegate_core::{MAX_KEYS_PER_TAKE, MultiKeyOperation};
+use sluicegate_core::{MAX_KEYS_PER_TAKE, Operation};
 
 use crate::{
     CommandError, RepeatedKeys,
@@ -31,19 +31,20 @@ impl Command for SgTakeall {
 
     fn parse<'a, H: Host<'a>>(host: &mut H, arguments: &[&'a [u8]]) -> Parsed<'a, H> {
         let known = &[Id, Ttl, Timeout, At];
-        let (mut takes, given) =
+        let (mut operations, given) =
             parse_takes(host, arguments, Self::SPEC, known, MAX_KEYS_PER_TAKE)?;
         // Stores answer once for each distinct key.
-        let repeated = RepeatedKeys::remove_from(&mut takes, |take| take.key.bytes);
-        let operation = match (given.id, given.ttl) {
-            (Some(id), ttl) => MultiKeyOperation::Hold { id, ttl },
-            (None, None) => MultiKeyOperation::Take,
+        let repeated = RepeatedKeys::remove_from(&mut operations, |it| it.key.bytes);
+        match (given.id, given.ttl) {
+            (Some(id), ttl) => operations.iter_mut().for_each(|it| {
+                it.operation = Operation::Hold { id, cost: it.operation.cost(), ttl };
+            }),
+            (None, None) => {}
             (None, Some(_)) => return Err(CommandError::TtlWithoutId),
-        };
-        if given.timeout.is_some() && given.at.is_some() {
-            return Err(CommandError::NoTestClockToWait);
         }
-        let timeout = given.timeout.unwrap_or_default();
-        Ok(Action::TakeAll { takes, repeated, operation, at: given.at, timeout })
+        Ok(match given.timeout()? {
+            Some(timeout) => Action::Wait { operations, repeated: Some(repeated), timeout },
+            None => Action::ApplyAll { operations, repeated, at: given.at },
+        })
     }
 }

@@ -1,13 +1,15 @@
 //! `SG.WAIT key policy [COST cost] [TIMEOUT us]`: takes units once they fit.
 
+use sluicegate_core::Operation;
+
 use crate::{
-    CommandError, PolicyText,
+    CommandError,
     arguments::{
         KeyArgument,
         OptionName::{Cost, Timeout},
         parse_options,
     },
-    command::{Action, Command, Host, Parsed, TakeRequest},
+    command::{Action, Command, Host, KeyOperation, Parsed, policy_of},
     limits::DEFAULT_TIMEOUT,
     spec::{Argument, COST, CommandSpec, DECISION, KEY, POLICY},
 };
@@ -29,11 +31,12 @@ impl Command for SgWait {
             return Err(CommandError::Arity(Self::SPEC));
         };
         let given = parse_options(Self::SPEC, &[Cost, Timeout], host.options(), options)?;
-        let take = TakeRequest {
+        let take = KeyOperation {
             key: KeyArgument::new(key, 1)?,
-            policy: host.policy(PolicyText::Text(policy))?,
-            cost: given.cost(),
+            policy: policy_of(host, key, policy)?,
+            operation: Operation::Take(given.cost()),
         };
-        Ok(Action::Wait { take, timeout: given.timeout.unwrap_or(DEFAULT_TIMEOUT) })
+        let timeout = given.timeout.unwrap_or(DEFAULT_TIMEOUT);
+        Ok(Action::Wait { operations: vec![take], repeated: None, timeout })
     }
 }

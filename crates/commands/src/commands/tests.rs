@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use sluicegate_core::{Operation, Policy, Timestamp};
 
 use crate::{
-    Action, CommandSpec, DecisionFormat, HostOptions, KeyArgument, MAX_SPAN, TakeRequest, parse,
+    Action, CommandSpec, DecisionFormat, HostOptions, KeyArgument, KeyOperation, MAX_SPAN, parse,
     table,
 };
 
@@ -32,7 +32,7 @@ fn key(bytes: &[u8], index: usize) -> KeyArgument<'_> {
 }
 
 /// The operation and the time of a decision on the key `k`.
-fn decision(line: &str) -> (Operation, Option<u64>) {
+fn decision(line: &str) -> (Operation<'_>, Option<u64>) {
     match parse(&words(line), CLOCK).unwrap() {
         Action::Apply {
             key: KeyArgument { bytes: b"k", index: 1 },
@@ -73,13 +73,14 @@ fn parse_operations_with_defaults_returns_apply() {
 #[test]
 fn parse_other_commands_with_defaults_returns_action() {
     let at = Some(Timestamp::from_micros(5).unwrap());
-    let take = |bytes, index, cost| TakeRequest {
+    let take = |bytes, index, cost| KeyOperation {
         key: key(bytes, index),
         policy: "gcra:1/s".parse().unwrap(),
-        cost,
+        operation: Operation::Take(cost),
     };
     let wait = |cost, micros| Action::Wait {
-        take: take(b"k", 1, cost),
+        operations: vec![take(b"k", 1, cost)],
+        repeated: None,
         timeout: Duration::from_micros(micros),
     };
     let table = [
@@ -89,15 +90,15 @@ fn parse_other_commands_with_defaults_returns_action() {
         ("SG.RESET k AT 5", Action::Reset { key: key(b"k", 1), at }),
         ("SG.INFO k", Action::Read { key: key(b"k", 1), at: None, reply: |_, _, _| () }),
         ("SG.INFO k AT 5", Action::Read { key: key(b"k", 1), at, reply: |_, _, _| () }),
-        ("SG.MTAKE 1 k gcra:1/s 0", Action::TakeBatch { takes: vec![take(b"k", 2, 0)], at: None }),
+        ("SG.MTAKE 1 k gcra:1/s 0", Action::ApplyMany { operations: vec![take(b"k", 2, 0)], at: None }),
         (
             "SG.MTAKE 2 k gcra:1/s 1 at gcra:1/s 2 AT 5",
-            Action::TakeBatch { takes: vec![take(b"k", 2, 1), take(b"at", 5, 2)], at },
+            Action::ApplyMany { operations: vec![take(b"k", 2, 1), take(b"at", 5, 2)], at },
         ),
         (
             "SG.MTAKE 3 k gcra:1/s COST 1 cost gcra:1/s cost 4 l gcra:1/s 2",
-            Action::TakeBatch {
-                takes: vec![take(b"k", 2, 1), take(b"cost", 6, 4), take(b"l", 10, 2)],
+            Action::ApplyMany {
+                operations: vec![take(b"k", 2, 1), take(b"cost", 6, 4), take(b"l", 10, 2)],
                 at: None,
             },
         ),

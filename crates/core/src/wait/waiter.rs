@@ -233,7 +233,7 @@ impl Waiter {
             }
             (Purpose::Head, Outcome::Allow { delay }) if peeks_first(&self.request.policy) => {
                 if !delay.is_zero() && now + delay > deadline {
-                    self.done(deny(answer, delay.saturating_sub(deadline.since(now))))
+                    self.done(deny(&answer, delay.saturating_sub(deadline.since(now))))
                 } else {
                     let take = Operation::Take(self.request.cost);
                     self.apply(take, Purpose::Peeked { sent: now })
@@ -263,7 +263,7 @@ impl Waiter {
             }
             (Purpose::Deny { pass_time }, Outcome::Allow { .. }) => {
                 let wait = pass_time.unwrap_or(deadline).since(now);
-                self.done(deny(answer, wait.max(Duration::from_micros(1))))
+                self.done(deny(&answer, wait.max(Duration::from_micros(1))))
             }
             (Purpose::Deny { .. }, Outcome::Deny { .. }) => self.take(now),
             (Purpose::Return(denial), _) => self.done(denial),
@@ -329,7 +329,7 @@ impl Waiter {
     /// Denies a request whose units are charged, after it has given them back.
     fn give_back(&mut self, answer: Answer, retry: Duration) -> Step {
         let refund = self.refund(&answer);
-        let denial = deny(answer, retry);
+        let denial = deny(&answer, retry);
         match refund {
             Some(refund) => self.apply(refund, Purpose::Return(denial)),
             None => self.done(denial),
@@ -358,7 +358,7 @@ impl Waiter {
 }
 
 /// `answer` as a denial.
-fn deny(answer: Answer, retry: Duration) -> Answer {
+fn deny(answer: &Answer, retry: Duration) -> Answer {
     let outcome = Outcome::Deny { retry: Retry::After(retry) };
     Answer::new(Decision { outcome, ..answer.decision }, answer.source)
 }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use sluicegate_core::{HoldOperation, Operation, Timestamp, apply, apply_hold};
+use sluicegate_core::{Operation, Timestamp, apply};
 
 use super::*;
 
@@ -142,8 +142,8 @@ fn rate_limit_after_of_open_holds_is_omitted_or_tight() {
             assert!(taken.allowed());
             let now = start + Duration::from_secs(seconds);
             let ttl = Some(Duration::from_secs(ttl));
-            let hold = HoldOperation::Hold { id: b"-", cost: held, ttl };
-            let held = apply_hold(&policy, &mut entry, now, hold).unwrap();
+            let hold = Operation::Hold { id: b"-", cost: held, ttl };
+            let held = apply(&policy, &mut entry, now, hold).unwrap();
             let Some(wait) = more_after(&policy, &held) else { continue };
             let mut at = |seconds| {
                 let now = now + Duration::from_secs(seconds);
@@ -164,8 +164,8 @@ fn rate_limit_of_short_hold_has_no_time() {
     let policy: Policy = "gcra:500/1m".parse().unwrap();
     let (headers, mut entry) = (RateLimitHeaders::new("p", &policy), None);
     assert!(apply(&policy, &mut entry, Timestamp::EPOCH, Operation::Take(100)).unwrap().allowed());
-    let hold = HoldOperation::Hold { id: b"-", cost: 4, ttl: Some(Duration::from_secs(30)) };
-    let held = apply_hold(&policy, &mut entry, Timestamp::EPOCH, hold).unwrap();
+    let hold = Operation::Hold { id: b"-", cost: 4, ttl: Some(Duration::from_secs(30)) };
+    let held = apply(&policy, &mut entry, Timestamp::EPOCH, hold).unwrap();
     assert_eq!(headers.rate_limit(&held), r#""p";r=396"#);
 }
 

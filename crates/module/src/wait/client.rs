@@ -5,8 +5,8 @@ use std::{
     ptr::null_mut,
 };
 
-use sluicegate_commands::{IntegersWriter, RepeatedKeys, write_multi_key};
-use sluicegate_core::{Decision, MultiKeyDecision};
+use sluicegate_commands::{IntegersWriter, RepeatedKeys, write_all};
+use sluicegate_core::{Answer, Decision};
 
 use crate::{
     api::{self, BlockedClient, Ctx, OnDisconnect, Text, api},
@@ -18,7 +18,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) enum WaitReply {
     One(Decision),
-    All(MultiKeyDecision, RepeatedKeys),
+    All(Answer, RepeatedKeys),
 }
 
 /// A blocked client.
@@ -71,7 +71,7 @@ unsafe extern "C" fn reply(ctx: *mut Ctx, _: *mut *mut Text, _: c_int) -> c_int 
                 ""
             }
             Some(Ok(WaitReply::All(taken, repeated))) => {
-                write_multi_key(taken, repeated, &mut context);
+                write_all(taken, repeated, &mut context);
                 ""
             }
             Some(Err(words)) => words,

@@ -19,7 +19,7 @@ use std::{ffi::c_void, sync::Arc, time::Duration};
 
 use sluicegate_commands::CommandError;
 use sluicegate_core::{
-    Decision, HoldOperation, MultiKeyDecision, Operation, Timestamp,
+    Answer, Decision, Operation, Timestamp,
     wait::{Event, MAX_OBSERVED_ENTRY, ObservedEntry, Step, Ticket, WaitRequest, peeks_first},
 };
 
@@ -30,7 +30,7 @@ use self::{
 };
 pub(crate) use self::{
     queues::{WaitingHold, WaitingTakes, waiting},
-    timers::{applied, changed, held},
+    timers::{applied, changed},
 };
 use crate::{
     api::{self, Ctx},
@@ -109,7 +109,7 @@ pub(crate) fn begin(
 pub(crate) fn begin_all(
     context: Context<'_>,
     waiting: WaitingTakes,
-) -> Result<Option<MultiKeyDecision>, String> {
+) -> Result<Option<Answer>, String> {
     multi_key::begin_all(context, waiting, timer_due)
 }
 
@@ -213,8 +213,8 @@ impl KeyInCall<'_> {
     fn apply(self, operation: Operation) -> Result<Decision, CommandError> {
         let moment = Moment::new(self.now, None);
         if let (Some(WaitingHold { id, ttl, .. }), Operation::Take(cost)) = (self.hold, operation) {
-            let hold = HoldOperation::Hold { id, cost, ttl: *ttl };
-            return state::decide_hold(self.context, self.name, &self.cached.policy, hold, moment);
+            let hold = Operation::Hold { id, cost, ttl: *ttl };
+            return state::decide(self.context, self.name, self.cached, hold, moment);
         }
         state::decide(self.context, self.name, self.cached, operation, moment)
     }

@@ -3,9 +3,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use sluicegate_commands::RepeatedKeys;
+use sluicegate_commands::{KeyOperation, RepeatedKeys};
 use sluicegate_core::{
-    MultiKeyDecision, MultiKeyOperation, Timestamp,
+    Answer, Operation, Timestamp,
     wait::{MultiKeyEvent, MultiKeyStep, MultiKeyWaiter, Ticket, WaitRequest},
 };
 
@@ -19,7 +19,8 @@ use crate::{
     context::Context,
     options,
     policy_cache::CachedPolicy,
-    state, stats,
+    state::{self, NamedOperation},
+    stats,
     time::Moment,
 };
 
@@ -28,7 +29,7 @@ pub(super) fn begin_all(
     context: Context<'_>,
     waiting: WaitingTakes,
     due: OnTimer,
-) -> Result<Option<MultiKeyDecision>, String> {
+) -> Result<Option<Answer>, String> {
     let no_waiting = api::FLAG_LUA | api::FLAG_MULTI | api::FLAG_DENY_BLOCKING;
     if context.flags() & no_waiting != 0 {
         let taken = waiting.apply(context, context.now())?;
@@ -68,17 +69,17 @@ impl WaitingTakes {
     /// A request that waits for up to `timeout` from now on.
     pub(crate) fn new(
         context: Context<'_>,
-        takes: impl Iterator<Item = (Box<[u8]>, Arc<CachedPolicy>, u32)>,
+        operations: Vec<KeyOperation<'_, Arc<CachedPolicy>>>,
         repeated: RepeatedKeys,
-        operation: MultiKeyOperation<'_>,
         timeout: Duration,
     ) -> Self {
         let database = context.database();
-        let take = |(name, cached, cost)| {
-            let key = Arc::new(QueueKey { database, name });
-            WaitingTake { key, cached, cost }
+        let operation = operations.first().map_or(Operation::Take(0), |it| it.operation);
+        let take = |KeyOperation { key, policy: cached, operation }: KeyOperation<'_, _>| {
+            let key = Arc::new(QueueKey { database, name: key.bytes.into() });
+            WaitingTake { key, cached, cost: operation.cost() }
         };
-        let takes: Vec<_> = takes.map(take).collect();
+        let takes: Vec<_> = operations.into_iter().map(take).collect();
         let policies = takes.iter().map(|take| (take.cached.policy.clone(), take.cost));
         let waiter = MultiKeyWaiter::new(policies, operation, timeout);
         Self { takes, repeated, waiter }
@@ -91,11 +92,11 @@ impl WaitingTakes {
         guard: &mut Option<TicketGuard<'a>>,
         due: OnTimer,
         mut event: MultiKeyEvent,
-    ) -> Result<Option<MultiKeyDecision>, String> {
+    ) -> Result<Option<Answer>, String> {
         let now = context.now();
         loop {
             event = match self.waiter.poll(now, event) {
-                MultiKeyStep::Apply => MultiKeyEvent::Answered(self.apply(context, now)?.into()),
+                MultiKeyStep::Apply => MultiKeyEvent::Answered(self.apply(context, now)?),
                 MultiKeyStep::CheckOpen(id) => {
                     let is_open = |WaitingTake { key, cached, .. }: &WaitingTake| {
                         let name = context.name(&key.name);
@@ -123,7 +124,7 @@ impl WaitingTakes {
                 }
                 MultiKeyStep::Done(taken) => {
                     self.answered(context, &taken);
-                    return Ok(Some(taken.multi_key));
+                    return Ok(Some(taken));
                 }
             };
         }
@@ -155,18 +156,22 @@ impl WaitingTakes {
         entered.map_err(|full| format!("ERR {full}"))
     }
 
-    fn apply(&self, context: Context<'_>, now: Timestamp) -> Result<MultiKeyDecision, String> {
+    fn apply(&self, context: Context<'_>, now: Timestamp) -> Result<Answer, String> {
         let names: Vec<_> = self.takes.iter().map(|take| context.name(&take.key.name)).collect();
         let takes = names.iter().zip(&self.takes);
-        let takes: Vec<_> =
-            takes.map(|(name, take)| (name.as_name(), &take.cached.policy, take.cost)).collect();
-        state::take_all(context, &takes, self.waiter.operation(), Moment::new(now, None))
+        let named = takes.map(|(name, take)| NamedOperation {
+            name: name.as_name(),
+            policy: &take.cached.policy,
+            operation: self.waiter.operation().with_cost(take.cost),
+        });
+        let named: Vec<_> = named.collect();
+        state::decide_all(context, &named, Moment::new(now, None))
             .map_err(|error| error.to_string())
     }
 
     /// Counts the decision, and wakes those that wait for the keys: a denial, too, may have changed a key.
-    fn answered(&self, context: Context<'_>, taken: &MultiKeyDecision) {
-        for (take, decision) in self.takes.iter().zip(&taken.each) {
+    fn answered(&self, context: Context<'_>, taken: &Answer) {
+        for (take, decision) in self.takes.iter().zip(taken.each()) {
             let name = context.name(&take.key.name);
             stats::decided(decision);
             changed(context, name.as_name());

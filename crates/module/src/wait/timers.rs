@@ -27,18 +27,16 @@ const MAX_SLEEP_MILLIS: i64 = 3_600_000;
 
 /// An operation was applied to `name`: requests that wait for it may now pass.
 #[inline]
-pub(crate) fn applied(context: Context<'_>, name: Name<'_>, policy: &Policy, operation: Operation) {
+pub(crate) fn applied(
+    context: Context<'_>,
+    name: Name<'_>,
+    policy: &Policy,
+    operation: Operation,
+    is_allowed: bool,
+) {
     if waiting() > 0 {
         let key = QueueKey { database: context.database(), name: name.bytes().into() };
-        wake(context, queues(|queues| queues.applied(&key, policy, operation)));
-    }
-}
-
-/// A hold of `name` was decided: requests that wait for it may now pass.
-pub(crate) fn held(context: Context<'_>, name: Name<'_>, policy: &Policy, is_allowed: bool) {
-    if waiting() > 0 {
-        let key = QueueKey { database: context.database(), name: name.bytes().into() };
-        wake(context, queues(|queues| queues.held(&key, policy, is_allowed)));
+        wake(context, queues(|queues| queues.applied(&key, policy, operation, is_allowed)));
     }
 }
 
@@ -132,7 +130,7 @@ pub(super) fn answer(context: Context<'_>, ticket: Ticket, answer: Result<WaitRe
 pub(super) fn remove(
     context: Context<'_>,
     ticket: Ticket,
-) -> Option<(Option<Client>, Option<Operation>)> {
+) -> Option<(Option<Client>, Option<Operation<'static>>)> {
     let (waiting, refund, next) = queues(|queues| queues.remove(ticket))?;
     if let Some(client) = waiting.client {
         tickets(|tickets| tickets.remove(&client));

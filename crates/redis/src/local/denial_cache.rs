@@ -153,7 +153,7 @@ impl DenialCache {
             reset_after: denial.resets.since(now),
             binding: denial.binding,
         };
-        Some(Answer { decision, source: Source::Cache })
+        Some(Answer::new(decision, Source::Cache))
     }
 
     /// Registers a command that is about to be sent.
@@ -303,7 +303,7 @@ impl Shard {
 mod tests {
     use super::*;
     use sluicegate_core::{
-        HoldOperation, OnError, Operation, PreparedPolicy, Share, apply, apply_hold,
+        OnError, Operation, PreparedPolicy, Share, apply,
     };
 
     fn at(micros: u64) -> Timestamp {
@@ -375,8 +375,8 @@ mod tests {
             let policy = planned(text);
             let mut entry = None;
             let hold =
-                HoldOperation::Hold { id: b"id", cost: 5, ttl: Some(Duration::from_millis(400)) };
-            let _ = apply_hold(&policy.policy, &mut entry, at(0), hold).unwrap();
+                Operation::Hold { id: b"id", cost: 5, ttl: Some(Duration::from_millis(400)) };
+            let _ = apply(&policy.policy, &mut entry, at(0), hold).unwrap();
             let denied = apply(&policy.policy, &mut entry, at(0), Operation::Take(1)).unwrap();
             assert_eq!(denied.retry(), Some(Retry::After(Duration::from_millis(900))));
             let mut passes = entry.clone();

@@ -8,8 +8,8 @@
 use std::{borrow::Cow, sync::OnceLock, time::Duration};
 
 use sluicegate_core::{
-    Answer, Decision, HoldOperation, KeyedTake, Limit, MultiKeyOperation, OnError, Operation,
-    Outcome, Retry, Share, Source, StoreError, Timestamp,
+    Answer, Decision, KeyedOperation, Limit, OnError, Operation, Outcome, Request, Retry, Share,
+    Source, StoreError, Timestamp,
 };
 use sluicegate_memory::{MemoryStore, NumberedPolicy, WhenFull};
 
@@ -42,19 +42,17 @@ impl LocalFallback {
     /// Settles or renews a hold that was decided here.
     pub(crate) fn follow_hold(
         &self,
-        key: &[u8],
-        policy: &PlannedPolicy,
-        operation: HoldOperation<'_>,
+        PlannedOperation { key, policy, operation }: PlannedOperation<'_>,
         now: Timestamp,
     ) {
         if let (Some(store), Some((_, local))) = (self.store.get(), &policy.local) {
             // Most holds are not open here, which is a denial that changes nothing.
-            let _ = store.apply_hold_numbered(key, &store.numbered(local, now), now, operation);
+            let _ = store.apply_numbered(key, &store.numbered(local, now), now, operation);
         }
     }
 
-    /// The fallback decision because of `error`. Operations that only change state (charge, refund, reset) have
-    /// none, and return `error`.
+    /// The fallback decision because of `error`. Operations that only change state (charge, refund, reset,
+    /// settle, renew) have none, and return `error`.
     pub(crate) fn decide(
         &self,
         PlannedOperation { key, policy, operation }: PlannedOperation<'_>,
@@ -63,58 +61,44 @@ impl LocalFallback {
         error: StoreError,
     ) -> Result<Answer, StoreError> {
         match operation {
+            Operation::Take(_) | Operation::Peek(_) => {}
+            Operation::Reserve { .. } | Operation::Hold { .. } => {}
             Operation::Charge(_) | Operation::Refund(_) | Operation::Reset => return Err(error),
-            Operation::Take(_) | Operation::Peek(_) | Operation::Reserve { .. } => {}
+            Operation::Settle { .. } | Operation::Renew { .. } => return Err(error),
         }
         let decision = match self.with_reported(key, policy, reports, now) {
             Some((store, local)) => store.apply_numbered(key, &local, now, operation)?,
             None => decide_without_state(policy, reports.1, error)?,
         };
-        Ok(Answer { decision, source: Source::Fallback })
-    }
-
-    /// The fallback decision on a hold.
-    pub(crate) fn decide_hold(
-        &self,
-        (key, policy): (&[u8], &PlannedPolicy),
-        hold: HoldOperation<'_>,
-        reports: (&DenialCache, &CounterValues),
-        now: Timestamp,
-        error: StoreError,
-    ) -> Result<Answer, StoreError> {
-        let decision = match self.with_reported(key, policy, reports, now) {
-            Some((store, local)) => store.apply_hold_numbered(key, &local, now, hold)?,
-            None => decide_without_state(policy, reports.1, error)?,
-        };
-        Ok(Answer { decision, source: Source::Fallback })
+        Ok(Answer::new(decision, Source::Fallback))
     }
 
     /// The fallback decision on each of several keys: all of them or none.
-    pub(crate) fn decide_multi_key(
+    pub(crate) fn decide_all(
         &self,
-        operation: MultiKeyOperation<'_>,
-        takes: &[(&[u8], &PlannedPolicy, u32)],
+        operations: &[PlannedOperation<'_>],
         reports: (&DenialCache, &CounterValues),
         now: Timestamp,
         error: &StoreError,
     ) -> Result<Vec<Decision>, StoreError> {
-        let (mut each, mut local) = (Vec::with_capacity(takes.len()), Vec::new());
-        for &(key, policy, cost) in takes {
+        let (mut each, mut local) = (Vec::with_capacity(operations.len()), Vec::new());
+        for &PlannedOperation { key, policy, operation } in operations {
             each.push(match &policy.local {
                 Some((_, prepared)) => {
                     self.with_reported(key, policy, reports, now);
-                    local.push(KeyedTake { key, policy: prepared, cost });
+                    local.push(KeyedOperation { key, policy: prepared, operation });
                     None
                 }
                 None => Some(decide_without_state(policy, reports.1, error.clone())?),
             });
         }
-        let mut decided = Vec::new();
-        if let Some(store) = self.store.get().filter(|_| !local.is_empty()) {
-            let is_denied = each.iter().flatten().any(|it| !it.allowed());
-            let operation = if is_denied { MultiKeyOperation::Peek } else { operation };
-            decided = store.apply_multi_key(operation, &local, now)?.each;
+        if each.iter().flatten().any(|it| !it.allowed()) {
+            local.iter_mut().for_each(|it| it.operation = Operation::Peek(it.operation.cost()));
         }
+        let decided = match self.store.get().filter(|_| !local.is_empty()) {
+            Some(store) => store.apply_all(Request::all(&local)?, now)?.each().to_vec(),
+            None => Vec::new(),
+        };
         let mut decided = decided.into_iter();
         Ok(each.into_iter().filter_map(|it| it.or_else(|| decided.next())).collect())
     }
@@ -210,11 +194,11 @@ fn hold_reported(
 ) {
     // No client has this id: it names one report.
     let id = format!("reported by the store at {}", now.as_micros());
-    let hold = |cost, ttl| HoldOperation::Hold { id: id.as_bytes(), cost, ttl };
+    let hold = |cost, ttl| Operation::Hold { id: id.as_bytes(), cost, ttl };
     let free = store.apply_numbered(key, local, now, Operation::Peek(0)).map(|it| it.remaining);
-    let longest = local.policy().check_hold(&hold(1, None));
+    let longest = local.policy().check_operation(hold(1, None));
     if let (Ok(free @ 1..), Ok(longest)) = (free, longest) {
         let ttl = reset_after.clamp(MIN_TTL, Duration::from_micros(longest));
-        let _ = store.apply_hold_numbered(key, local, now, hold(units.min(free), Some(ttl)));
+        let _ = store.apply_numbered(key, local, now, hold(units.min(free), Some(ttl)));
     }
 }

@@ -284,7 +284,7 @@ impl Lease {
         let remaining = self.last.remaining.saturating_add(self.left).min(self.last.limit);
         let outcome = Outcome::Allow { delay: Duration::ZERO };
         let decision = Decision { outcome, remaining, reset_after, ..self.last };
-        Answer { decision, source: Source::Lease }
+        Answer::new(decision, Source::Lease)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use sluicegate_core::{HoldOperation, Operation, Timestamp, as_micros};
+use sluicegate_core::{Operation, Timestamp, as_micros};
 
 /// The greatest integer that Lua represents exactly.
 const MAX_LUA_INTEGER: u64 = 1 << 53;
@@ -26,53 +26,38 @@ impl<'a> Arguments<'a> {
         Self(list)
     }
 
-    /// Any operation under any policy.
+    /// Any operation under any policy; `ttl` is the lifetime of a hold in microseconds.
     pub(super) fn general(
-        operation: Operation,
-        policy: &'a [u8],
-        calendars: Vec<u8>,
-        at: Option<Timestamp>,
-    ) -> Self {
-        let mut wait = Cow::default();
-        let (word, cost) = match operation {
-            Operation::Take(cost) => ("take", cost),
-            Operation::Peek(cost) => ("peek", cost),
-            Operation::Charge(cost) => ("charge", cost),
-            Operation::Refund(cost) => ("refund", cost),
-            Operation::Reserve { cost, max_wait } => {
-                wait = digits(as_micros(max_wait).min(MAX_LUA_INTEGER));
-                ("reserve", cost)
-            }
-            Operation::Reset => ("reset", 0),
-        };
-        let word = word.as_bytes().into();
-        let list = vec![word, digits(cost.into()), policy.into(), wait, calendars.into()];
-        Self::with_time(list, at, Cow::default())
-    }
-
-    /// An operation on a hold, whose lifetime is `ttl` microseconds.
-    pub(super) fn hold(
-        operation: HoldOperation<'a>,
+        operation: Operation<'a>,
         policy: &'a [u8],
         ttl: u64,
         calendars: Vec<u8>,
         at: Option<Timestamp>,
     ) -> Self {
-        let (word, cost, id) = match operation {
-            HoldOperation::Hold { id, cost, .. } => ("hold", digits(cost.into()), id),
-            HoldOperation::Settle { id, used } => {
-                ("settle", used.map_or_else(Cow::default, |used| digits(used.into())), id)
-            }
-            HoldOperation::Renew { id, .. } => ("renew", Cow::default(), id),
+        let word: &[u8] = match operation {
+            Operation::Take(_) => b"take",
+            Operation::Peek(_) => b"peek",
+            Operation::Charge(_) => b"charge",
+            Operation::Refund(_) => b"refund",
+            Operation::Reserve { .. } => b"reserve",
+            Operation::Reset => b"reset",
+            Operation::Hold { .. } => b"hold",
+            Operation::Settle { .. } => b"settle",
+            Operation::Renew { .. } => b"renew",
         };
-        let word = word.as_bytes().into();
-        let list = vec![word, cost, policy.into(), digits(ttl), calendars.into()];
-        Self::with_time(list, at, id.into())
-    }
-
-    fn with_time(mut list: Vec<Cow<'a, [u8]>>, at: Option<Timestamp>, id: Cow<'a, [u8]>) -> Self {
+        let cost = match operation {
+            Operation::Settle { used, .. } => used.map(u64::from).map_or_else(Cow::default, digits),
+            Operation::Renew { .. } => Cow::default(),
+            _ => digits(operation.cost().into()),
+        };
+        let span = match operation {
+            Operation::Reserve { max_wait, .. } => digits(as_micros(max_wait).min(MAX_LUA_INTEGER)),
+            _ if operation.id().is_some() => digits(ttl),
+            _ => Cow::default(),
+        };
+        let mut list = vec![word.into(), cost, policy.into(), span, calendars.into()];
         list.push(at.map_or_else(Cow::default, |at| digits(at.as_micros())));
-        list.push(id);
+        list.push(operation.id().unwrap_or_default().into());
         // Empty arguments at the end are not sent.
         while list.last().is_some_and(|last| last.is_empty()) {
             list.pop();
@@ -111,7 +96,7 @@ mod tests {
             ),
         ] {
             let calendars = calendars.as_bytes().to_vec();
-            assert_eq!(shown(&Arguments::general(operation, b"policy", calendars, at)), expected);
+            assert_eq!(shown(&Arguments::general(operation, b"policy", 0, calendars, at)), expected);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Scripts and arguments for a policy.
 
 use sluicegate_core::{
-    Decision, Entry, Gcra, GcraName, HoldOperation, Limit, Operation, OperationError, Policy,
+    Decision, Entry, Gcra, GcraName, Limit, Operation, OperationError, Policy,
     Timestamp, apply,
 };
 
@@ -66,37 +66,22 @@ impl Plan {
     /// [`Reply::Calendars`](super::Reply::Calendars).
     ///
     /// # Errors
-    /// [`OperationError`] for a reserve under a policy with a limit that is not of the gcra family.
-    pub fn arguments(
-        &self,
-        operation: Operation,
+    /// [`OperationError`]: the policy does not support the operation, or it is invalid.
+    pub fn arguments<'a>(
+        &'a self,
+        operation: Operation<'a>,
         around: Timestamp,
         at: Option<Timestamp>,
         calendars: &[Calendar],
-    ) -> Result<Arguments<'_>, OperationError> {
+    ) -> Result<Arguments<'a>, OperationError> {
         if let (Operation::Take(cost @ 1..), Some(fast)) = (operation, &self.fast)
             && calendars.is_empty()
         {
             return Ok(Arguments::fast(fast, cost, at));
         }
-        self.policy.check_operation(operation)?;
+        let ttl = self.policy.check_operation(operation)?;
         let calendars = calendar::boundaries(self.calendars.iter().chain(calendars), around);
-        Ok(Arguments::general(operation, &self.initial_state, calendars, at))
-    }
-
-    /// The arguments after the key for an operation on a hold, as [`arguments`](Self::arguments). `ttl` is the lifetime of
-    /// the hold in microseconds, by [`Policy::check_hold`].
-    #[must_use]
-    pub fn hold_arguments<'a>(
-        &'a self,
-        operation: HoldOperation<'a>,
-        ttl: u64,
-        around: Timestamp,
-        at: Option<Timestamp>,
-        calendars: &[Calendar],
-    ) -> Arguments<'a> {
-        let calendars = calendar::boundaries(self.calendars.iter().chain(calendars), around);
-        Arguments::hold(operation, &self.initial_state, ttl, calendars, at)
+        Ok(Arguments::general(operation, &self.initial_state, ttl, calendars, at))
     }
 
     /// The decision on a take under one limit of the gcra family, for which the script replies with one integer: the

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{Answer, HoldError, HoldOperation, Outcome, Retry};
+use sluicegate_core::{Answer, HoldError, Operation, Outcome, Retry};
 
 /// A hold that is denied, although the store answers with an error: a client that chooses its id must not pass all
 /// rules because of that.
@@ -38,8 +38,8 @@ impl HoldDenial {
 
 /// The answer of a rule to `operation` on its hold, from the answer of the store. A settle always allows: a request that
 /// was denied has nothing to settle, and a repeated settle changes nothing.
-pub fn hold_answer(operation: &HoldOperation<'_>, mut answer: Answer) -> Answer {
-    if let HoldOperation::Settle { .. } = operation {
+pub fn hold_answer(operation: Operation, mut answer: Answer) -> Answer {
+    if let Operation::Settle { .. } = operation {
         answer.decision.outcome = Outcome::Allow { delay: Duration::ZERO };
     }
     answer

@@ -6,8 +6,8 @@ use sluicegate_conformance::{
     ObservedMatch, ObservedOutcome, RuleRequest, RuleSubject, check_rules,
 };
 use sluicegate_core::{
-    Answer, Decision, Entry, EntryTake, HoldOperation, KeyLengthError, OnError, Outcome, Retry,
-    Share, Source, Timestamp, apply, apply_multi_key,
+    Answer, Decision, Entry, EntryOperation, KeyLengthError, OnError, Operation, Outcome, Retry,
+    Share, Source, Timestamp, apply, apply_all,
 };
 use sluicegate_rules::{
     ChargeSet, Descriptor, Evaluation, Request, RuleEvent, RuleOperation, RuleSet,
@@ -24,23 +24,17 @@ impl Entries {
         let requests: Vec<_> = set.requests().collect();
         let mut entries: Vec<_> =
             requests.iter().map(|it| self.0.remove(&it.charge.key).flatten()).collect();
-        let parts = requests.iter().zip(&mut entries).map(|(request, entry)| EntryTake {
+        let part = |(request, entry): (_, &'_ mut _)| EntryOperation {
             policy: &request.charge.policy,
             entry,
-            cost: request.cost,
-        });
-        let decisions = match set.multi_key_operation() {
-            Some(operation) => {
-                let parts = &mut parts.collect::<Vec<_>>();
-                apply_multi_key(operation, parts, now).unwrap().each
-            }
-            None => {
-                let operations = requests.iter().map(|request| set.operation(request));
-                let apply = |(part, operation): (EntryTake<'_>, _)| {
-                    apply(part.policy, part.entry, now, operation).unwrap()
-                };
-                parts.zip(operations).map(apply).collect()
-            }
+            operation: set.operation(request),
+        };
+        let mut parts: Vec<_> = requests.iter().zip(&mut entries).map(part).collect();
+        let decisions = if set.is_all_or_none() {
+            apply_all(&mut parts, now).unwrap().each().to_vec()
+        } else {
+            let apply = |it: EntryOperation<'_>| apply(it.policy, it.entry, now, it.operation);
+            parts.into_iter().map(|it| apply(it).unwrap()).collect()
         };
         for (request, entry) in requests.iter().zip(entries) {
             self.0.insert(request.charge.key.clone(), entry);
@@ -192,9 +186,9 @@ rules:
   - {name: watched, hold_id: descriptor.id, policy: 'concurrency:1/1s', shadow: true}
 ",
     );
-    let hold = |cost| format!("{:?}", HoldOperation::Hold { id: b"r1", cost, ttl: None });
+    let hold = |cost| format!("{:?}", Operation::Hold { id: b"r1", cost, ttl: None });
     let (take, peek) = ("Take(1)".to_owned(), "Peek(1)".to_owned());
-    let settle = format!("{:?}", HoldOperation::Settle { id: b"r1", used: None });
+    let settle = format!("{:?}", Operation::Settle { id: b"r1", used: None });
     let applied = |operation, entries: &[(&str, &str)], denials: &[usize]| {
         let descriptors = [Descriptor { entries, limit: None }];
         let matches = rules.descriptors("d", &descriptors);
@@ -207,10 +201,7 @@ rules:
                 true => Outcome::Deny { retry: Retry::Never },
                 false => Outcome::Allow { delay: std::time::Duration::ZERO },
             };
-            applied.push(match set.hold_operation(request) {
-                Some(operation) => format!("{operation:?}"),
-                None => format!("{:?}", set.operation(request)),
-            });
+            applied.push(format!("{:?}", set.operation(request)));
             let reset_after = std::time::Duration::ZERO;
             let decision = Decision { outcome, limit: 5, remaining: 4, reset_after, binding: 0 };
             evaluation.record(&[decision.into()]);

@@ -89,8 +89,10 @@ impl Blocks {
     ) -> Option<Decision> {
         let remaining = self.remaining(key, now)?;
         let cost = match operation {
-            Operation::Take(cost) | Operation::Peek(cost) | Operation::Reserve { cost, .. } => cost,
+            Operation::Take(cost) | Operation::Peek(cost) => cost,
+            Operation::Reserve { cost, .. } | Operation::Hold { cost, .. } => cost,
             Operation::Charge(_) | Operation::Refund(_) | Operation::Reset => return None,
+            Operation::Settle { .. } | Operation::Renew { .. } => return None,
         };
         (cost > 0).then(|| Decision {
             outcome: Outcome::Deny { retry: Retry::After(remaining) },

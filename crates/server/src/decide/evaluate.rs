@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use sluicegate_core::{
-    Answer, HoldOperation, KeyLengthError, KeyedTake, MultiKeyAnswer, MultiKeyOperation, Operation,
-    PreparedPolicy, StoreError, Timestamp,
+    Answer, KeyLengthError, KeyedOperation, Operation, PreparedPolicy, Request, StoreError,
+    Timestamp,
 };
 use sluicegate_rules::{
     ChargeRequest, ChargeSet, Evaluation, HoldDenial, Match, RuleOperation, RuleOutcome,
@@ -32,12 +32,10 @@ impl Decider {
         self.check_keys(matches)?;
         while let Some(set) = evaluation.next_charges() {
             let is_shadow = set.is_shadow();
-            let answers = match set.multi_key_operation() {
-                None => self.apply_charges(rules, set, now).await,
+            let answers = match set.is_all_or_none() {
+                false => self.apply_charges(rules, set, now).await,
                 // Boxed, because most requests have one rule, and each future would have its size.
-                Some(operation) => {
-                    Box::pin(self.apply_charges_together(rules, set, operation, now)).await
-                }
+                true => Box::pin(self.apply_charges_together(rules, set, now)).await,
             };
             match answers {
                 Ok(answers) => evaluation.record(&answers),
@@ -58,11 +56,11 @@ impl Decider {
         &self,
         key: &[u8],
         policy: &PreparedPolicy,
-        operation: HoldOperation<'_>,
+        operation: Operation<'_>,
         now: Timestamp,
     ) -> Result<Answer, StoreError> {
-        let error = match self.decide_hold(key, policy, operation, now).await {
-            Ok(answer) => return Ok(hold_answer(&operation, answer)),
+        let error = match self.decide(Request::one(key, policy, operation), now).await {
+            Ok(answer) => return Ok(hold_answer(operation, answer)),
             Err(error) => error,
         };
         let denial = match &error {
@@ -70,7 +68,8 @@ impl Decider {
             _ => None,
         };
         let Some(denial) = denial else { return Err(error) };
-        Ok(denial.answer(self.decide(key, policy, Operation::Peek(0), now).await?))
+        let peek = Request::one(key, policy, Operation::Peek(0));
+        Ok(denial.answer(self.decide(peek, now).await?))
     }
 
     /// Applies the requests of a set independently, in order.
@@ -84,10 +83,10 @@ impl Decider {
         for request in set.requests() {
             let (key, operation) = (&request.charge.key, set.operation(&request));
             let policy = self.policy_of(rules, &request);
-            let answer = match set.hold_operation(&request) {
+            let answer = match operation.id() {
                 // Boxed, because most rules hold nothing, and each future would have its size.
-                Some(hold) => Box::pin(self.hold_or_settle(key, &policy, hold, now)).await?,
-                None => self.decide(key, &policy, operation, now).await?,
+                Some(_) => Box::pin(self.hold_or_settle(key, &policy, operation, now)).await?,
+                None => self.decide(Request::one(key, &policy, operation), now).await?,
             };
             answers.push(answer);
         }
@@ -99,18 +98,21 @@ impl Decider {
         &self,
         rules: &RuleSnapshot,
         set: ChargeSet<'_, '_, '_>,
-        operation: MultiKeyOperation<'_>,
         now: Timestamp,
     ) -> Result<SmallVec<[Answer; 1]>, StoreError> {
         let prepared: SmallVec<[_; 4]> =
             set.requests().map(|it| (it, self.policy_of(rules, &it))).collect();
-        let takes: SmallVec<[_; 4]> = prepared
+        let operations: SmallVec<[_; 4]> = prepared
             .iter()
-            .map(|(it, policy)| KeyedTake { key: &it.charge.key, policy, cost: it.cost })
+            .map(|(it, policy)| KeyedOperation {
+                key: &it.charge.key,
+                policy,
+                operation: set.operation(it),
+            })
             .collect();
-        let MultiKeyAnswer { multi_key: taken, source } =
-            self.decide_multi_key(operation, &takes, now).await?;
-        Ok(taken.each.into_iter().map(|decision| Answer { decision, source }).collect())
+        let answer = self.decide(Request::all(&operations)?, now).await?;
+        let each = answer.each().iter();
+        Ok(each.map(|decision| Answer::new(*decision, answer.source)).collect())
     }
 
     /// The policy of a request, with the fallback of its rule if the store can be unavailable.

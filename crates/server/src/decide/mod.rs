@@ -9,9 +9,9 @@ mod queues;
 use std::sync::Arc;
 
 use sluicegate_core::{
-    Answer, Applied, Clock as _, Decision, Entry, HoldOperation, KeyedOperation, KeyedTake,
-    MultiKeyAnswer, MultiKeyDecision, MultiKeyError, MultiKeyOperation, OnError, Operation,
-    OperationError, Policy, PreparedPolicy, Source, StoreError, StoreStatus, Timestamp,
+    Answer, Applied, Clock as _, Decision, Entry, KeyedOperation, OnError, Operation,
+    OperationError, Policy, PreparedPolicy, Request, RequestError, Source, StoreError, StoreStatus,
+    Timestamp,
 };
 use sluicegate_rules::Match;
 use tokio::{runtime::Handle, task::yield_now};
@@ -109,15 +109,9 @@ impl Decider {
 
     /// The denial of an operation on a blocked key.
     #[inline]
-    fn blocked(
-        &self,
-        key: &[u8],
-        policy: &PreparedPolicy,
-        operation: Operation,
-        now: Timestamp,
-    ) -> Option<Answer> {
-        let decision = self.blocks.denial(key, policy.policy(), operation, now)?;
-        Some(Answer { decision, source: self.block_source() })
+    fn blocked(&self, it: &KeyedOperation<'_>, now: Timestamp) -> Option<Answer> {
+        let decision = self.blocks.denial(it.key, it.policy.policy(), it.operation, now)?;
+        Some(Answer::new(decision, self.block_source()))
     }
 
     /// The source of denials of blocked keys: a remote store does not know them.
@@ -125,82 +119,89 @@ impl Decider {
         if self.is_local() { Source::Store } else { Source::Cache }
     }
 
-    /// Applies `operation` to `key`, and wakes the request that may pass now.
+    /// Decides a request, and wakes the requests that may pass now.
     #[inline]
     pub(crate) fn decide<'a>(
         &'a self,
-        key: &'a [u8],
-        policy: &'a PreparedPolicy,
-        operation: Operation,
+        request: Request<'a>,
         now: Timestamp,
     ) -> Applied<'a, Result<Answer, StoreError>> {
-        let future = match self.decide_queued(key, policy, operation, now) {
+        let future = match self.decide_queued(request, now) {
             Applied::Now(answer) => {
-                self.wake(key, policy, operation, &answer);
+                self.wake(request, &answer);
                 return Applied::Now(answer);
             }
             Applied::Later(future) => future,
         };
         Applied::later(async move {
             let answer = future.await;
-            self.wake(key, policy, operation, &answer);
+            self.wake(request, &answer);
             answer
         })
     }
 
-    /// Applies `operation` of a request in the queue of `key`, which reads the answer itself.
+    /// Decides a request that waits, which wakes others itself. A blocked key opens no holds, but settles those that are
+    /// open; it denies all keys of its request.
     #[inline]
     pub(crate) fn decide_queued<'a>(
         &'a self,
-        key: &'a [u8],
-        policy: &'a PreparedPolicy,
-        operation: Operation,
+        request: Request<'a>,
         now: Timestamp,
     ) -> Applied<'a, Result<Answer, StoreError>> {
-        match self.blocked(key, policy, operation, now) {
-            Some(answer) => Applied::Now(Ok(answer)),
-            None => call_at(now, || self.store.apply(key, policy, operation)),
+        match request.single() {
+            Some(it) => match self.blocked(&it, now) {
+                Some(answer) => Applied::Now(Ok(answer)),
+                None => call_at(now, || self.store.apply(request)),
+            },
+            None if self.has_blocked(request, now) => {
+                Applied::later(self.deny_blocked(request, now))
+            }
+            None => call_at(now, || self.store.apply(request)),
         }
     }
 
-    /// Wakes the request that may pass after an operation on `key`. A store whose reply is lost may have applied it.
-    #[inline]
-    fn wake(
+    fn has_blocked(&self, request: Request<'_>, now: Timestamp) -> bool {
+        self.blocks.is_used()
+            && request.operations().iter().any(|it| self.blocked(it, now).is_some())
+    }
+
+    /// The answer to a request on several keys of which some are blocked.
+    async fn deny_blocked(
         &self,
-        key: &[u8],
-        policy: &PreparedPolicy,
-        operation: Operation,
-        answer: &Result<Answer, StoreError>,
-    ) {
+        request: Request<'_>,
+        now: Timestamp,
+    ) -> Result<Answer, StoreError> {
+        let operations = request.operations();
+        let mut each = Vec::with_capacity(operations.len());
+        for &KeyedOperation { key, policy, operation } in operations {
+            let peek = Request::one(key, policy, Operation::Peek(operation.cost()));
+            each.push(self.decide_queued(peek, now).await?.decision);
+        }
+        let answer = Answer::of_all(each, self.block_source());
+        answer.ok_or_else(|| RequestError::MissingKey.into())
+    }
+
+    /// Wakes the requests that may pass after this one. A store whose reply is lost may have applied it.
+    #[inline]
+    pub(crate) fn wake(&self, request: Request<'_>, answer: &Result<Answer, StoreError>) {
         if self.queues.waiting() > 0
             && answer.as_ref().map_or_else(StoreError::is_unavailable, |_| true)
         {
-            self.queues.applied(key, policy.policy(), operation);
+            self.wake_all(request, answer.as_ref().is_ok_and(Answer::allowed));
         }
     }
 
-    /// Applies `operation` to a hold of `key`. A blocked key opens no holds, but settles those that are open.
-    pub(crate) async fn decide_hold(
-        &self,
-        key: &[u8],
-        policy: &PreparedPolicy,
-        operation: HoldOperation<'_>,
-        now: Timestamp,
-    ) -> Result<Answer, StoreError> {
-        if let HoldOperation::Hold { cost, .. } = operation
-            && let Some(answer) = self.blocked(key, policy, Operation::Take(cost), now)
-        {
-            return Ok(answer);
-        }
-        let answer = call_at(now, || self.store.apply_hold(key, policy, operation)).await;
-        match &answer {
-            Ok(answer) if matches!(operation, HoldOperation::Hold { .. }) => {
-                self.queues.held(key, policy.policy(), answer.decision.allowed());
+    fn wake_all(&self, request: Request<'_>, is_allowed: bool) {
+        let is_single = request.single().is_some();
+        for &KeyedOperation { key, policy, operation } in request.operations() {
+            // A remote store may have taken from some of several keys and given that back.
+            let is_unknown = !is_single && !is_allowed && !self.is_local();
+            match operation {
+                Operation::Peek(_) => {}
+                _ if is_unknown => self.queues.changed(key),
+                _ => self.queues.applied(key, policy.policy(), operation, is_allowed),
             }
-            // A settle frees units for those that wait.
-            _ => self.queues.changed(key),
         }
-        answer
     }
 
     /// Applies independent operations at one time, passes each with its result to `answer`, and wakes the requests that
@@ -226,7 +227,7 @@ impl Decider {
         // After the decisions, because requests that begin to wait from now on see them.
         if self.queues.waiting() > 0 {
             for it in operations {
-                self.queues.applied(it.key, it.policy.policy(), it.operation);
+                self.queues.applied(it.key, it.policy.policy(), it.operation, true);
             }
         }
     }
@@ -244,7 +245,7 @@ impl Decider {
         }
         let answers = self.decide_many_remote(operations, now).await;
         for (it, answer) in operations.iter().zip(&answers) {
-            self.wake(it.key, it.policy, it.operation, answer);
+            self.wake((*it).into(), answer);
         }
         answers
     }
@@ -257,8 +258,7 @@ impl Decider {
         if !self.blocks.is_used() {
             return call_at(now, || self.store.apply_many(operations)).await;
         }
-        let denial = |it: &KeyedOperation<'_>| self.blocked(it.key, it.policy, it.operation, now);
-        let denials: Vec<_> = operations.iter().map(denial).collect();
+        let denials: Vec<_> = operations.iter().map(|it| self.blocked(it, now)).collect();
         let open = operations.iter().zip(&denials).filter(|(_, denial)| denial.is_none());
         let open: Vec<_> = open.map(|(operation, _)| *operation).collect();
         let mut answers = call_at(now, || self.store.apply_many(&open)).await.into_iter();
@@ -298,72 +298,11 @@ impl Decider {
     ) -> Vec<Result<Answer, StoreError>> {
         let mut answers = Vec::with_capacity(operations.len());
         let (mut turn, mut start) = (Turn::new(turns), self.now());
-        for &KeyedOperation { key, policy, operation } in operations {
+        for &operation in operations {
             start = self.next_turn(turns, &mut turn, start).await;
-            answers.push(self.decide(key, policy, operation, now).await);
+            answers.push(self.decide(operation.into(), now).await);
         }
         answers
-    }
-
-    /// Takes from or holds units of several keys, of all of them or of none, or peeks, and wakes the requests that may
-    /// pass now.
-    pub(crate) async fn decide_multi_key(
-        &self,
-        operation: MultiKeyOperation<'_>,
-        takes: &[KeyedTake<'_>],
-        now: Timestamp,
-    ) -> Result<MultiKeyAnswer, StoreError> {
-        let answer = self.decide_multi_key_queued(operation, takes, now).await;
-        match &answer {
-            Ok(answer) => self.wake_multi_key(operation, takes, answer.decision.allowed()),
-            // A store whose reply is lost may have applied it.
-            Err(error) if error.is_unavailable() => self.wake_multi_key(operation, takes, false),
-            Err(_) => {}
-        }
-        answer
-    }
-
-    /// Wakes the requests that may pass after an operation on several keys.
-    pub(crate) fn wake_multi_key(
-        &self,
-        operation: MultiKeyOperation<'_>,
-        takes: &[KeyedTake<'_>],
-        is_allowed: bool,
-    ) {
-        for &KeyedTake { key, policy, cost } in takes {
-            match operation {
-                MultiKeyOperation::Peek => {}
-                // A remote store may have taken from some keys and given that back.
-                _ if !is_allowed && !self.is_local() => self.queues.changed(key),
-                MultiKeyOperation::Take => {
-                    self.queues.applied(key, policy.policy(), Operation::Take(cost));
-                }
-                MultiKeyOperation::Hold { .. } => {
-                    self.queues.held(key, policy.policy(), is_allowed);
-                }
-            }
-        }
-    }
-
-    /// The same for a request that waits, which wakes others once, when it is answered. A blocked key denies all keys.
-    pub(crate) async fn decide_multi_key_queued(
-        &self,
-        operation: MultiKeyOperation<'_>,
-        takes: &[KeyedTake<'_>],
-        now: Timestamp,
-    ) -> Result<MultiKeyAnswer, StoreError> {
-        let is_blocked = |&KeyedTake { key, policy, cost }: &KeyedTake<'_>| {
-            self.blocked(key, policy, Operation::Take(cost), now).is_some()
-        };
-        if !self.blocks.is_used() || !takes.iter().any(is_blocked) {
-            return call_at(now, || self.store.apply_multi_key(operation, takes)).await;
-        }
-        let mut each = Vec::with_capacity(takes.len());
-        for &KeyedTake { key, policy, cost } in takes {
-            each.push(self.decide(key, policy, Operation::Peek(cost), now).await?.decision);
-        }
-        let taken = MultiKeyDecision::of(each).ok_or(MultiKeyError::MissingKey)?;
-        Ok(MultiKeyAnswer { multi_key: taken, source: self.block_source() })
     }
 
     /// The result of `read` for the state of `key`, if it has any that has not recovered, and the time of the store.
@@ -390,7 +329,7 @@ impl Decider {
         cost: u32,
         now: Timestamp,
     ) -> Applied<'a, Result<Answer, StoreError>> {
-        call_at(now, || self.store.apply(key, policy, Operation::Peek(cost)))
+        call_at(now, || self.store.apply(Request::one(key, policy, Operation::Peek(cost))))
     }
 
     /// Resets `key`, and wakes the request that may pass now. Whether the key had state that had not recovered.
@@ -416,14 +355,14 @@ impl Decider {
         now: Timestamp,
     ) {
         let refund = Operation::Refund(cost);
-        if call_at(now, || self.store.apply(key, policy, refund)).now().is_some() {
+        if call_at(now, || self.store.apply(Request::one(key, policy, refund))).now().is_some() {
             return;
         }
         let Some(runtime) = &self.runtime else { return };
         let (store, key, policy) =
             (Arc::clone(&self.store), Box::<[u8]>::from(key), policy.clone());
         runtime.spawn(async move {
-            if let Err(error) = call_at(now, || store.apply(&key, &policy, refund)).await {
+            if let Err(error) = call_at(now, || store.apply(Request::one(&key, &policy, refund))).await {
                 tracing::debug!(%error, "could not return unused units");
             }
         });

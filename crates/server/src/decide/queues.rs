@@ -55,7 +55,7 @@ impl WaitQueues {
     }
 
     /// Removes a request. Returns the refund that is to be applied.
-    pub(crate) fn remove(&self, ticket: Ticket) -> Option<Operation> {
+    pub(crate) fn remove(&self, ticket: Ticket) -> Option<Operation<'static>> {
         let mut queues = self.queues.lock();
         let (_, refund, head) = queues.remove(ticket)?;
         wake(&mut queues, head);
@@ -63,20 +63,17 @@ impl WaitQueues {
         refund
     }
 
-    /// An operation was applied to `key`: requests that wait for it may now pass.
-    pub(crate) fn applied(&self, key: &[u8], policy: &Policy, operation: Operation) {
+    /// An operation was applied to `key`, and allowed or not: requests that wait for it may now pass.
+    pub(crate) fn applied(
+        &self,
+        key: &[u8],
+        policy: &Policy,
+        operation: Operation,
+        is_allowed: bool,
+    ) {
         if self.waiting() > 0 {
             let mut queues = self.queues.lock();
-            let head = queues.applied(key, policy, operation);
-            wake(&mut queues, head);
-        }
-    }
-
-    /// A hold of `key` was decided: requests that wait for it may now pass.
-    pub(crate) fn held(&self, key: &[u8], policy: &Policy, is_allowed: bool) {
-        if self.waiting() > 0 {
-            let mut queues = self.queues.lock();
-            let head = queues.held(key, policy, is_allowed);
+            let head = queues.applied(key, policy, operation, is_allowed);
             wake(&mut queues, head);
         }
     }

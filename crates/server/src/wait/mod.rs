@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 pub(crate) use sluicegate_core::wait::QueueFull;
 use sluicegate_core::{
-    Answer, Entry, HoldOperation, Limit, Operation, PreparedPolicy, StoreError, Timestamp,
+    Answer, Entry, Limit, Operation, PreparedPolicy, Request, StoreError, Timestamp,
     wait::{Event, MAX_OBSERVED_ENTRY, ObservedEntry, Step, Ticket, WaitRequest, peeks_first},
 };
 use tokio::{
@@ -89,25 +89,24 @@ pub(crate) async fn wait(
 ) -> Result<Answer, Failure> {
     let mut now = decider.now();
     let WaitingTake { key, policy, cost, timeout, hold } = waiting;
+    // A take, or the hold in place of it.
+    let attempt = match &hold {
+        None => Operation::Take(cost),
+        Some(WaitingHold { id, ttl }) => Operation::Hold { id, cost, ttl: *ttl },
+    };
     // An invalid request does not wait for its error.
-    match &hold {
-        None => policy.policy().check_operation(Operation::Take(cost)).map_err(StoreError::from)?,
-        Some(WaitingHold { id, ttl }) => {
-            let hold = HoldOperation::Hold { id, cost, ttl: *ttl };
-            policy.policy().check_hold(&hold).map_err(StoreError::from)?;
-        }
-    }
+    policy.policy().check_operation(attempt).map_err(StoreError::from)?;
     if cost == 0 {
-        let operation = if hold.is_some() { Operation::Peek(0) } else { Operation::Take(0) };
-        return Ok(decider.decide_queued(&key, &policy, operation, now).await?);
+        let operation = if hold.is_some() { Operation::Peek(0) } else { attempt };
+        let request = Request::one(&key, &policy, operation);
+        return Ok(decider.decide_queued(request, now).await?);
     }
     // A repeated hold is answered before those that may wait for its units, and no peek denies it.
-    if let Some(WaitingHold { id, ttl }) = &hold
+    if let Some(WaitingHold { id, .. }) = &hold
         && (decider.queues.has_queue(&key) || peeks_first(policy.policy()))
         && has_open_hold(decider, &key, id, now).await
     {
-        let repeated = HoldOperation::Hold { id, cost, ttl: *ttl };
-        let answer = decider.decide_hold(&key, &policy, repeated, now).await?;
+        let answer = decider.decide(Request::one(&key, &policy, attempt), now).await?;
         if answer.allowed() {
             return Ok(answer);
         }
@@ -122,11 +121,10 @@ pub(crate) async fn wait(
         event = match decider.queues.poll(ticket, now, event) {
             Step::Apply(operation) => {
                 let answer = match (&hold, operation) {
-                    (Some(WaitingHold { id, ttl }), Operation::Take(cost)) => {
-                        let hold = HoldOperation::Hold { id, cost, ttl: *ttl };
-                        decider.decide_hold(&key, &policy, hold, now).await?
+                    (Some(_), Operation::Take(_)) => {
+                        decider.decide(Request::one(&key, &policy, attempt), now).await?
                     }
-                    _ => decider.decide_queued(&key, &policy, operation, now).await?,
+                    _ => decider.decide_queued(Request::one(&key, &policy, operation), now).await?,
                 };
                 // A local answer takes no time. A request that may not wait at all may then pass.
                 now = if decider.is_local() { now } else { decider.now() };

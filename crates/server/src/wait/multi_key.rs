@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use sluicegate_core::{
-    KeyedTake, MultiKeyAnswer, MultiKeyOperation, PreparedPolicy, StoreError,
+    Answer, KeyedOperation, Operation, PreparedPolicy, Request, StoreError,
     wait::{MultiKeyEvent, MultiKeyStep, MultiKeyWaiter},
 };
 use tokio::sync::{Notify, watch};
@@ -27,11 +27,12 @@ pub(crate) async fn wait_all(
     decider: &Decider,
     waiting: &mut WaitingTakes,
     mut stopping: watch::Receiver<bool>,
-) -> Result<MultiKeyAnswer, Failure> {
+) -> Result<Answer, Failure> {
     let WaitingTakes { takes, waiter } = waiting;
     // An invalid request does not wait for its error.
     for (_, policy, cost) in &*takes {
-        policy.policy().check_multi_key(waiter.operation(), *cost).map_err(StoreError::from)?;
+        let operation = waiter.operation().with_cost(*cost);
+        policy.policy().check_operation(operation).map_err(StoreError::from)?;
     }
     let mut now = decider.now();
     let woken = Arc::<Notify>::default();
@@ -40,8 +41,9 @@ pub(crate) async fn wait_all(
     loop {
         event = match waiter.poll(now, event) {
             MultiKeyStep::Apply => {
-                let operation = waiter.operation();
-                let answer = decider.decide_multi_key_queued(operation, &keyed(takes), now).await?;
+                let operations = keyed(takes, waiter.operation());
+                let request = Request::all(&operations).map_err(StoreError::from)?;
+                let answer = decider.decide_queued(request, now).await?;
                 // A local answer takes no time.
                 now = if decider.is_local() { now } else { decider.now() };
                 MultiKeyEvent::Answered(answer)
@@ -71,25 +73,26 @@ pub(crate) async fn wait_all(
             MultiKeyStep::Done(answer) => {
                 // It is not the head of its queue any more, which would be woken in place of the next one.
                 drop(guard.take());
-                let is_allowed = answer.decision.allowed();
-                decider.wake_multi_key(waiter.operation(), &keyed(takes), is_allowed);
-                return Ok(answer);
+                let operations = keyed(takes, waiter.operation());
+                let answer = Ok(answer);
+                decider.wake(Request::all(&operations).map_err(StoreError::from)?, &answer);
+                return Ok(answer?);
             }
         };
     }
 }
 
 impl WaitingTakes {
-    /// `operation` on all keys, which waits for up to `timeout`.
-    pub(crate) fn new(
-        takes: &[KeyedTake<'_>],
-        operation: MultiKeyOperation<'_>,
-        timeout: Duration,
-    ) -> Self {
-        let policies = takes.iter().map(|it| (it.policy.policy().clone(), it.cost));
+    /// Takes or holds, which wait for up to `timeout`.
+    pub(crate) fn new(operations: &[KeyedOperation<'_>], timeout: Duration) -> Self {
+        let policies =
+            operations.iter().map(|it| (it.policy.policy().clone(), it.operation.cost()));
+        let operation = operations.first().map_or(Operation::Take(0), |it| it.operation);
         let waiter = MultiKeyWaiter::new(policies, operation, timeout);
-        let takes = takes.iter().map(|it| (it.key.into(), it.policy.clone(), it.cost)).collect();
-        Self { takes, waiter }
+        let take = |it: &KeyedOperation<'_>| {
+            (it.key.into(), it.policy.clone(), it.operation.cost())
+        };
+        Self { takes: operations.iter().map(take).collect(), waiter }
     }
 
     /// The bytes to reserve while it waits.
@@ -97,12 +100,20 @@ impl WaitingTakes {
         reserved_bytes(self.takes.iter().map(|(key, policy, _)| size(key, policy)).sum())
     }
 
-    /// The takes, as the store expects them.
-    pub(crate) fn keyed(&self) -> Vec<KeyedTake<'_>> {
-        keyed(&self.takes)
+    /// The operations, as the store expects them.
+    pub(crate) fn keyed(&self) -> Vec<KeyedOperation<'_>> {
+        keyed(&self.takes, self.waiter.operation())
     }
 }
 
-fn keyed(takes: &[(Arc<[u8]>, PreparedPolicy, u32)]) -> Vec<KeyedTake<'_>> {
-    takes.iter().map(|(key, policy, cost)| KeyedTake { key, policy, cost: *cost }).collect()
+fn keyed<'a>(
+    takes: &'a [(Arc<[u8]>, PreparedPolicy, u32)],
+    operation: Operation<'a>,
+) -> Vec<KeyedOperation<'a>> {
+    let keyed = |(key, policy, cost): &'a (Arc<[u8]>, PreparedPolicy, u32)| KeyedOperation {
+        key,
+        policy,
+        operation: operation.with_cost(*cost),
+    };
+    takes.iter().map(keyed).collect()
 }

@@ -1,10 +1,10 @@
 use std::{collections::HashMap as Plain, time::Duration};
 
 use proptest::prelude::*;
-use sluicegate_core::{apply, apply_hold};
+use sluicegate_core::{apply};
 
 use super::*;
-use crate::{event::EventOperation, trace::TraceReader};
+use crate::trace::TraceReader;
 
 fn event<'a>(time: u64, key: &'a [u8], policy: &'a str, kind: Kind) -> Event<'a> {
     let time = Timestamp::from_micros(time).unwrap();
@@ -216,14 +216,8 @@ fn check_decisions(trace: &str) -> Result<(), TestCaseError> {
             let text = std::str::from_utf8(event.policy).unwrap();
             let policy = if text.is_empty() { default.clone() } else { text.parse().unwrap() };
             let entry = plain.entry(event.key.to_vec()).or_default();
-            let expected = match event.operation(&policy) {
-                EventOperation::Key(operation) => {
-                    apply(&policy, entry, event.time, operation).unwrap()
-                }
-                EventOperation::Hold(operation) => {
-                    apply_hold(&policy, entry, event.time, operation).unwrap()
-                }
-            };
+            let operation = event.operation(&policy);
+            let expected = apply(&policy, entry, event.time, operation).unwrap();
             prop_assert_eq!(alone.decide(&event).unwrap(), expected);
             prop_assert_eq!(decision, expected);
         }

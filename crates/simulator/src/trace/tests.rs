@@ -1,8 +1,8 @@
-use sluicegate_core::HoldOperation;
+use sluicegate_core::Operation;
 
 use super::*;
 use crate::{
-    event::{Event, EventOperation},
+    event::Event,
     limits::MAX_LINE,
 };
 
@@ -24,16 +24,14 @@ fn read(trace: impl AsRef<[u8]>) -> String {
         for event in batch.events() {
             let Event { line, time, key, policy, .. } = event;
             let operation = match event.operation(&"gcra:1/1s".parse().unwrap()) {
-                EventOperation::Key(operation) => format!("{operation:?}"),
-                EventOperation::Hold(HoldOperation::Hold { id, cost, ttl }) => {
+                Operation::Hold { id, cost, ttl } => {
                     format!("Hold({}, {cost}, {ttl:?})", id.escape_ascii())
                 }
-                EventOperation::Hold(HoldOperation::Settle { id, used }) => {
+                Operation::Settle { id, used } => {
                     format!("Settle({}, {used:?})", id.escape_ascii())
                 }
-                EventOperation::Hold(HoldOperation::Renew { id, ttl }) => {
-                    format!("Renew({}, {ttl:?})", id.escape_ascii())
-                }
+                Operation::Renew { id, ttl } => format!("Renew({}, {ttl:?})", id.escape_ascii()),
+                operation => format!("{operation:?}"),
             };
             let (key, policy) = (key.escape_ascii(), policy.escape_ascii());
             out += &format!("{line}: {time} {key} {policy} {operation}\n");

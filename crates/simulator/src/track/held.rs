@@ -1,11 +1,8 @@
 //! The open holds of the tracked key.
 
-use sluicegate_core::{Decision, HoldOperation, Limit, Policy};
+use sluicegate_core::{Decision, Limit, Operation, Policy};
 
-use crate::{
-    event::{Event, EventOperation},
-    kind::Kind,
-};
+use crate::{event::Event, kind::Kind};
 
 /// The open holds of a key, as decisions opened and ended them.
 #[derive(Debug, Default)]
@@ -41,21 +38,22 @@ impl HeldUnits {
         if event.kind == Kind::Reset {
             *self = Self::default();
         }
-        let EventOperation::Hold(operation) = event.operation(policy) else { return None };
-        let ttl = policy.check_hold(&operation).ok().filter(|_| decision.allowed())?;
+        let operation = event.operation(policy);
+        let operation_id = operation.id()?;
+        let ttl = policy.check_operation(operation).ok().filter(|_| decision.allowed())?;
         let expires = event.time.as_micros() + ttl;
-        let open = self.holds.iter().position(|hold| *hold.id == *operation.id());
+        let open = self.holds.iter().position(|hold| *hold.id == *operation_id);
         match (operation, open) {
-            (HoldOperation::Hold { id, cost: units @ 1.., .. }, None) => {
+            (Operation::Hold { id, cost: units @ 1.., .. }, None) => {
                 let metered = !policy.limits().iter().all(Limit::counts_holds);
                 self.holds.push(OpenHold { id: id.into(), units, expires, metered });
                 self.units += u64::from(units);
                 None
             }
-            (HoldOperation::Settle { used, .. }, Some(at)) => {
+            (Operation::Settle { used, .. }, Some(at)) => {
                 self.end(at).map(|held| used.unwrap_or(held))
             }
-            (HoldOperation::Renew { .. }, Some(at)) => {
+            (Operation::Renew { .. }, Some(at)) => {
                 self.holds[at].expires = expires;
                 None
             }

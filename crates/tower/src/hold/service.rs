@@ -117,10 +117,10 @@ where
         && !held.guard.decide(answer)
         && wait.pause(Duration::ZERO, answer.retry()).is_some()
     {
-        let (policy, first) = (policy.into_owned(), Some(*answer));
+        let (policy, first) = (policy.into_owned(), Some(answer.clone()));
         return CallState::Waits(HoldRequest { policy, cost, held, first });
     }
-    let answer = result.as_ref().ok().copied();
+    let answer = result.as_ref().ok().cloned();
     if shared.settings.passes(&policy, result.as_ref()) {
         CallState::Passes(Some(held), shared.response_headers(answer, &policy))
     } else {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::HeaderName;
-use sluicegate_core::HoldOperation;
+use sluicegate_core::Operation;
 
 use crate::NamedPolicy;
 
@@ -21,8 +21,8 @@ impl HoldSettings {
     /// The lifetime of holds under `policy`.
     pub(super) fn ttl_under(&self, policy: &NamedPolicy) -> Duration {
         // An id and no lifetime: the longest one is then the default.
-        let hold = HoldOperation::Hold { id: b"-", cost: 0, ttl: None };
-        let longest = policy.policy().check_hold(&hold);
+        let hold = Operation::Hold { id: b"-", cost: 0, ttl: None };
+        let longest = policy.policy().check_operation(hold);
         longest.map_or(self.ttl, |micros| self.ttl.min(Duration::from_micros(micros)))
     }
 }

@@ -4,7 +4,7 @@ use std::{future::poll_fn, sync::Arc, time::Duration};
 
 use http::{Request, Response};
 use http_body::Body;
-use sluicegate_core::{Answer, Operation, Store};
+use sluicegate_core::{Answer, Operation, Request as StoreRequest, Store};
 use sluicegate_holds::{HoldGuard, HoldWait};
 use tokio::time::{Instant, sleep};
 use tower_service::Service;
@@ -39,7 +39,10 @@ where
     let (wait, start, mut is_ready) = (shared.settings.hold_wait(), Instant::now(), true);
     let result = loop {
         let attempted = match first.take() {
-            Some(answer) => Ok((answer, wait.pause(start.elapsed(), answer.retry()))),
+            Some(answer) => {
+                let pause = wait.pause(start.elapsed(), answer.retry());
+                Ok((answer, pause))
+            }
             None => attempt(&*shared.store, &mut held.guard, cost, &wait, start).await,
         };
         let pause = match attempted {
@@ -52,7 +55,7 @@ where
         is_ready = false;
         sleep(pause).await;
     };
-    let answer = result.as_ref().ok().copied();
+    let answer = result.as_ref().ok().cloned();
     if !shared.settings.passes(&policy, result.as_ref()) {
         let response = shared.reject(Head::of(&request), &policy, answer);
         return Ok(response.map(|body| HeldBody::new(body, None)));
@@ -76,7 +79,7 @@ async fn attempt<S: Store + 'static>(
 ) -> Result<(Answer, Option<Duration>), S::Error> {
     // The request's own hold, whose answer was lost, could deny its peek.
     if !guard.may_be_open() && wait.peeks(start.elapsed(), guard.policy()) {
-        let peek = store.apply(guard.key(), guard.policy(), Operation::Peek(cost)).await?;
+        let peek = store.apply(StoreRequest::one(guard.key(), guard.policy(), Operation::Peek(cost))).await?;
         let pause = wait.pause(start.elapsed(), peek.retry());
         // A denial that is the answer is recorded by the hold below.
         if pause.is_some() {
@@ -85,5 +88,6 @@ async fn attempt<S: Store + 'static>(
     }
     let answer = guard.open(cost).await?;
     guard.decide(&answer);
-    Ok((answer, wait.pause(start.elapsed(), answer.retry())))
+    let pause = wait.pause(start.elapsed(), answer.retry());
+    Ok((answer, pause))
 }

@@ -312,7 +312,7 @@ impl DescriptorEvaluation<'_, '_> {
             RuleOperation::Refund(hits) => Operation::Refund(hits),
         };
         let prepared = self.context.decider.prepare(&policy);
-        let answer = self.context.decider.decide(&key, &prepared, operation, self.now).await;
+        let answer = self.context.decider.decide(StoreRequest::one(&key, &prepared, operation), self.now).await;
         let answer = answer.map_err(|error| status_of(&error))?;
         self.check_fallback(answer.source, answer.decision.allowed())?;
         self.record(&key, answer.source, &answer.decision, Cause::policy(&policy));

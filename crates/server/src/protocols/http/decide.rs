@@ -1,7 +1,7 @@
 //! Decisions: from the body of a request to its response.
 
 use sluicegate_commands::PolicyText;
-use sluicegate_core::{Answer, KeyedOperation, Operation, Policy, StoreError, Timestamp};
+use sluicegate_core::{Answer, KeyedOperation, Operation, Policy, Request, StoreError, Timestamp};
 use sluicegate_headers::RateLimitHeaders;
 use tracing::Span;
 
@@ -54,7 +54,10 @@ pub(super) async fn one(
     // Boxed, because most requests are answered above and need no space for it.
     let answer = Box::pin(async {
         match timeout {
-            None => Ok(context.decider.decide(&key, &prepared, operation, now).await?),
+            None => {
+                let request = Request::one(&key, &prepared, operation);
+                Ok(context.decider.decide(request, now).await?)
+            }
             Some(timeout) => {
                 let waiting = WaitingTake {
                     key: (*key).into(),
@@ -77,12 +80,13 @@ pub(super) async fn one(
 fn respond(
     worker: &HttpWorker,
     key: &[u8],
-    Answer { decision, source }: Answer,
+    answer: Answer,
     (policy, headers): (&Policy, &RateLimitHeaders),
     (style, kind): (HttpHeaders, KeyOperationKind),
 ) -> Reply {
-    worker.record(key, source, &decision, Cause::policy(policy));
-    let mut data = DecisionReply::new(worker, &decision, source, headers, style);
+    let Answer { ref decision, source, .. } = answer;
+    worker.record(key, source, decision, Cause::policy(policy));
+    let mut data = DecisionReply::new(worker, decision, source, headers, style);
     data.is_query = kind == KeyOperationKind::Peek;
     reply::decision(&data)
 }
@@ -163,7 +167,7 @@ fn decide_local(
     worker: &HttpWorker,
     key: &[u8],
     id: PolicyId,
-    operation: Operation,
+    operation: Operation<'static>,
     now: Timestamp,
 ) -> Option<Result<Answer, Problem>> {
     let decider = &worker.context.decider;
@@ -172,6 +176,6 @@ fn decide_local(
     }
     let policies = worker.policies.borrow();
     let policy = policies.get(id);
-    let answer = decider.decide(key, policy, operation, now).now()?;
+    let answer = decider.decide(Request::one(key, policy, operation), now).now()?;
     Some(answer.map_err(Problem::from))
 }

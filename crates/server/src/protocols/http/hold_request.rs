@@ -4,7 +4,7 @@ use std::{borrow::Cow, time::Duration};
 
 use serde::{Deserialize, Deserializer};
 use sluicegate_commands::MAX_SPAN;
-use sluicegate_core::{HoldOperation, MAX_KEYS_PER_TAKE, MultiKeyOperation};
+use sluicegate_core::{MAX_KEYS_PER_TAKE, Operation};
 
 use super::{
     key_request::{
@@ -106,7 +106,7 @@ impl HoldRequest<'_> {
         &self,
         kind: HoldOperationKind,
         id: &'a [u8],
-    ) -> Result<HoldOperation<'a>, Problem> {
+    ) -> Result<Operation<'a>, Problem> {
         let is_other = kind != HoldOperationKind::Hold;
         let misplaced = [
             ("cost", self.cost.is_some() && is_other),
@@ -119,11 +119,9 @@ impl HoldRequest<'_> {
         check_place(&[("ttl_us", misplaced)], "/v1/hold and /v1/renew")?;
         let ttl = self.ttl_us.map(Duration::from_micros);
         Ok(match kind {
-            HoldOperationKind::Hold => {
-                HoldOperation::Hold { id, cost: self.cost.unwrap_or(1), ttl }
-            }
-            HoldOperationKind::Settle => HoldOperation::Settle { id, used: self.used },
-            HoldOperationKind::Renew => HoldOperation::Renew { id, ttl },
+            HoldOperationKind::Hold => Operation::Hold { id, cost: self.cost.unwrap_or(1), ttl },
+            HoldOperationKind::Settle => Operation::Settle { id, used: self.used },
+            HoldOperationKind::Renew => Operation::Renew { id, ttl },
         })
     }
 
@@ -156,18 +154,18 @@ impl<'a> TakeAllRequest<'a> {
         wait_of(self.wait_us, self.at_us)
     }
 
-    /// The operation on all keys.
+    /// The operation on all keys, without the cost of each.
     pub(super) fn operation<'i>(
         &self,
         id: Option<&'i [u8]>,
-    ) -> Result<MultiKeyOperation<'i>, Problem> {
+    ) -> Result<Operation<'i>, Problem> {
         let ttl = self.ttl_us.map(Duration::from_micros);
         match id {
-            Some(id) => Ok(MultiKeyOperation::Hold { id, ttl }),
+            Some(id) => Ok(Operation::Hold { id, cost: 0, ttl }),
             None if ttl.is_some() => {
                 Err(Problem::unprocessable("`ttl_us` is given without `id`: expected both"))
             }
-            None => Ok(MultiKeyOperation::Take),
+            None => Ok(Operation::Take(0)),
         }
     }
 }

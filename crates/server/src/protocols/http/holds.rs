@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 use sluicegate_commands::RepeatedKeys;
-use sluicegate_core::{HoldOperation, KeyedTake, StoreError, Timestamp};
+use sluicegate_core::{KeyedOperation, Operation, Request, StoreError, Timestamp};
 
 use super::{
     decide::find_policy,
@@ -37,7 +37,7 @@ pub(super) async fn one(
     let found = find_policy(worker, request.policy()?)?;
     let (policy, headers) = worker.policies.borrow_mut().pin(found);
     let answer = match (operation, timeout) {
-        (HoldOperation::Hold { id, cost, ttl }, Some(timeout)) => {
+        (Operation::Hold { id, cost, ttl }, Some(timeout)) => {
             let hold = Some(wait::WaitingHold { id: id.into(), ttl });
             let policy = policy.clone();
             let waiting = WaitingTake { key: (*key).into(), policy, cost, timeout, hold };
@@ -45,7 +45,7 @@ pub(super) async fn one(
             let waited = wait::wait(&context.decider, waiting, worker.stopping());
             worker.wait(body, bytes, waited).await?
         }
-        _ => context.decider.decide_hold(&key, &policy, operation, now).await?,
+        _ => context.decider.decide(Request::one(&key, &policy, operation), now).await?,
     };
     if kind == HoldOperationKind::Hold {
         let cause = Cause::policy(policy.policy());
@@ -83,27 +83,33 @@ pub(super) async fn take_all(
     let repeated = RepeatedKeys::remove_from(&mut parsed, |((key, _), _)| key);
     let (keys, found): (Vec<_>, Vec<_>) = parsed.into_iter().unzip();
     let policies = worker.policies.borrow_mut().pin_all(found);
-    let takes = keys.iter().zip(&policies);
-    let takes: Vec<_> =
-        takes.map(|((key, cost), (policy, _))| KeyedTake { key, policy, cost: *cost }).collect();
-    let taken = match timeout {
-        None => context.decider.decide_multi_key(operation, &takes, now).await?,
+    let operations = keys.iter().zip(&policies).map(|((key, cost), (policy, _))| KeyedOperation {
+        key,
+        policy,
+        operation: operation.with_cost(*cost),
+    });
+    let operations: Vec<_> = operations.collect();
+    let answer = match timeout {
+        None => {
+            let request = Request::all(&operations).map_err(StoreError::from)?;
+            context.decider.decide(request, now).await?
+        }
         Some(timeout) => {
-            let mut waiting = WaitingTakes::new(&takes, operation, timeout);
+            let mut waiting = WaitingTakes::new(&operations, timeout);
             let bytes = waiting.reserved_bytes();
             let waited = wait::wait_all(&context.decider, &mut waiting, worker.stopping());
             worker.wait(body, bytes, waited).await?
         }
     };
-    for (take, decision) in takes.iter().zip(&taken.each) {
-        let cause = Cause::policy(take.policy.policy());
-        worker.stats().record(take.key, taken.source, decision, cause);
+    for (it, decision) in operations.iter().zip(answer.each()) {
+        let cause = Cause::policy(it.policy.policy());
+        worker.stats().record(it.key, answer.source, decision, cause);
     }
     // The headers are those of the key that binds.
-    let headers = &policies[taken.key].1;
-    let mut data = DecisionReply::new(worker, &taken.decision, taken.source, headers, style);
-    data.bound = &taken.each[taken.key];
-    Ok(reply::multi_key(&data, &taken, &repeated))
+    let headers = &policies[answer.key].1;
+    let mut data = DecisionReply::new(worker, &answer.decision, answer.source, headers, style);
+    data.bound = &answer.each()[answer.key];
+    Ok(reply::all(&data, &answer, &repeated))
 }
 
 /// Settles a hold of several keys, each by itself.
@@ -121,11 +127,11 @@ pub(super) async fn settle_all(
     // All are validated before any is settled.
     for (index, settle) in given.iter().enumerate() {
         let one = || {
-            let operation = HoldOperation::Settle { id, used: settle.used_of_one()? };
+            let operation = Operation::Settle { id, used: settle.used_of_one()? };
             let (key, found) = (settle.key()?, find_policy(worker, settle.policy()?)?);
             decider.check_key(&key)?;
             let policies = worker.policies.borrow();
-            policies.get(found).policy().check_hold(&operation).map_err(StoreError::Hold)?;
+            policies.get(found).policy().check_operation(operation).map_err(StoreError::from)?;
             Ok(((key, operation), found))
         };
         parsed.push(one().map_err(|problem: Problem| problem.in_item("settles", index))?);
@@ -133,8 +139,9 @@ pub(super) async fn settle_all(
     let (operations, found): (Vec<_>, Vec<_>) = parsed.into_iter().unzip();
     let policies = worker.policies.borrow_mut().pin_all(found);
     let settles = operations.iter().zip(&policies);
-    let settles = settles
-        .map(|((key, operation), (policy, _))| decider.decide_hold(key, policy, *operation, now));
+    let settles = settles.map(|((key, operation), (policy, _))| {
+        decider.decide(Request::one(key, policy, *operation), now).into_future()
+    });
     let answers = join_all(settles).await.into_iter().collect::<Result<Vec<_>, _>>()?;
     let decisions =
         answers.iter().map(|answer| (&answer.decision, visible_source(worker, answer.source)));

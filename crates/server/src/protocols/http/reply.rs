@@ -8,7 +8,7 @@ use hyper::{
 };
 use serde::Serialize;
 use sluicegate_commands::RepeatedKeys;
-use sluicegate_core::{Decision, MultiKeyDecision, Retry, Source};
+use sluicegate_core::{Answer, Decision, Retry, Source};
 use sluicegate_headers::{
     ProblemType, RATELIMIT, RATELIMIT_POLICY, RateLimitHeaders, X_RATELIMIT_LIMIT,
     X_RATELIMIT_REMAINING, X_RATELIMIT_RESET, integer, problem, retry_after,
@@ -76,17 +76,17 @@ pub(super) fn decision(data: &DecisionReply<'_>) -> Reply {
 }
 
 /// The decision about several keys together, with that about each take as given.
-pub(super) fn multi_key(
+pub(super) fn all(
     data: &DecisionReply<'_>,
-    taken: &MultiKeyDecision,
+    answer: &Answer,
     repeated: &RepeatedKeys,
 ) -> Reply {
     with_members(data, |body| {
         body.extend_from_slice(
-            format!(",\"binding_key\":{}", repeated.binding_key(taken)).as_bytes(),
+            format!(",\"binding_key\":{}", repeated.binding_key(answer)).as_bytes(),
         );
         body.extend_from_slice(b",\"decisions\":[");
-        for (index, decision) in repeated.decisions(taken).enumerate() {
+        for (index, decision) in repeated.decisions(answer).enumerate() {
             body.extend_from_slice(if index == 0 { b"{" } else { b",{" });
             members(decision, data.source, body);
             body.push(b'}');

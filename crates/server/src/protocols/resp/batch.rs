@@ -3,8 +3,8 @@
 //! Commands that are decided at the time of the batch are collected as they are read. All of them are decided and
 //! answered, in order, before any other command runs and at the end of what was read.
 
-use sluicegate_commands::{DecisionFormat, TakeRequest};
-use sluicegate_core::{KeyedOperation, Operation, Source};
+use sluicegate_commands::{DecisionFormat, KeyOperation};
+use sluicegate_core::{KeyedOperation, Source};
 use sluicegate_resp::Writer;
 use smallvec::SmallVec;
 
@@ -12,6 +12,7 @@ use super::{
     batch_entry::{BatchEntry, PendingDecision},
     deferred_replies::StoreOperation,
     session::{Session, WORK},
+    store_operation::counts,
 };
 use crate::{
     policies::policy_cache::{PolicyCache, PolicyId},
@@ -46,12 +47,11 @@ impl<'a> Batch<'a> {
         self.entries.push(entry);
     }
 
-    /// Adds takes whose replies are one array.
-    pub(super) fn push_takes(&mut self, takes: &[TakeRequest<'a, PolicyId>]) {
-        let mut begins_array = takes.len();
-        for &TakeRequest { key, policy, cost } in takes {
-            let (key, operation) = (key.bytes, Operation::Take(cost));
-            let format = DecisionFormat::Sluicegate;
+    /// Adds operations whose replies are one array.
+    pub(super) fn push_array(&mut self, operations: &[KeyOperation<'a, PolicyId>]) {
+        let mut begins_array = operations.len();
+        for &KeyOperation { key, policy, operation } in operations {
+            let (key, format) = (key.bytes, DecisionFormat::Sluicegate);
             self.push(BatchEntry { key, policy, operation, format, begins_array });
             begins_array = 0;
         }
@@ -117,8 +117,11 @@ impl<'a> Batch<'a> {
                 let Some(entry) = replied.next() else { return };
                 match decision {
                     Ok(decision) => {
-                        stats.decided(Source::Store, &decision);
-                        if let Some(watch) = watch {
+                        let is_counted = counts(operation.operation);
+                        if is_counted {
+                            stats.decided(Source::Store, &decision);
+                        }
+                        if let Some(watch) = watch.filter(|_| is_counted) {
                             let cause = Cause::policy(operation.policy.policy());
                             watch.decided(operation.key, &decision, cause);
                         }
@@ -145,13 +148,7 @@ impl<'a> Batch<'a> {
 
 /// Has `entries` decided after the batch; their replies belong at `offset`.
 fn defer(entries: &[BatchEntry<'_>], policies: &PolicyCache, session: &Session<'_>, offset: usize) {
-    let pending = entries.iter().map(|entry| PendingDecision {
-        key: entry.key.into(),
-        policy: policies.get(entry.policy).clone(),
-        operation: entry.operation,
-        format: entry.format,
-        begins_array: entry.begins_array,
-    });
+    let pending = entries.iter().map(|entry| PendingDecision::new(entry, policies));
     let operation = StoreOperation::Decide(pending.collect());
     session.defer(operation, offset);
 }

@@ -4,16 +4,16 @@
 //! only the server has ([`ServerCommand`]).
 
 use sluicegate_commands::{
-    Action, Argument, Command, CommandError, CommandSpec, FromCommand, Host, HostOptions, Keys,
-    PolicyText, RepeatedKeys, TakeRequest, quote, unknown_command,
+    Action, Argument, Command, CommandError, CommandSpec, DecisionFormat, FromCommand, Host,
+    HostOptions, KeyOperation, Keys, PolicyText, RepeatedKeys, quote, unknown_command,
 };
-use sluicegate_core::{HoldOperation, KeyedTake, MultiKeyOperation, Timestamp};
+use sluicegate_core::{KeyedOperation, Operation, Timestamp};
 use sluicegate_resp::{Limits, Writer};
 
 use super::{
     batch::Batch,
-    batch_entry::BatchEntry,
-    deferred_replies::{PendingCount, PendingHold, PendingTakeAll, StoreOperation},
+    batch_entry::{BatchEntry, PendingDecision},
+    deferred_replies::{PendingAll, PendingCount, StoreOperation},
     session::{Session, WORK},
 };
 use crate::{
@@ -259,13 +259,15 @@ impl<'c, 's, 'a> CommandCall<'c, 's, 'a> {
     #[inline]
     fn act(&mut self, action: Action<'a, PolicyId>) -> Next {
         match action {
-            Action::Apply { key, policy, operation, at: None, format } => {
+            Action::Apply { key, policy, operation, at: None, format }
+                if operation.id().is_none() =>
+            {
                 let key = key.bytes;
                 self.batch.push(BatchEntry { key, policy, operation, format, begins_array: 0 });
                 Next::Go
             }
-            Action::TakeBatch { takes, at: None } => {
-                self.batch.push_takes(&takes);
+            Action::ApplyMany { operations, at: None } => {
+                self.batch.push_array(&operations);
                 Next::Go
             }
             action => {
@@ -280,61 +282,57 @@ impl<'c, 's, 'a> CommandCall<'c, 's, 'a> {
         let session = |at: Option<Timestamp>| self.session.at(at.unwrap_or(self.session.now));
         match action {
             Action::Apply { key, policy, operation, at, format } => {
+                if operation.id().is_some() {
+                    // It reads all holds of its key.
+                    self.session.add_work(WORK / 4);
+                }
                 let key = key.bytes;
                 let mut batch = Batch::new();
                 batch.push(BatchEntry { key, policy, operation, format, begins_array: 0 });
                 batch.decide(&session(at), self.out);
             }
-            Action::TakeBatch { takes, at } => {
+            Action::ApplyMany { operations, at } => {
                 let mut batch = Batch::new();
-                batch.push_takes(&takes);
+                batch.push_array(&operations);
                 batch.decide(&session(at), self.out);
             }
-            Action::Wait { take: TakeRequest { key, policy, cost }, timeout } => {
-                let policy = self.session.worker.policies.borrow().get(policy).clone();
-                let waiting =
-                    WaitingTake { key: key.bytes.into(), policy, cost, timeout, hold: None };
-                return Next::Wait(Box::new(WaitingCall::One(waiting)));
-            }
-            Action::Hold { key, policy, operation, at, timeout } => {
-                let policy = self.session.worker.policies.borrow().get(policy).clone();
-                if let HoldOperation::Hold { id, cost, ttl } = operation
-                    && !timeout.is_zero()
-                {
-                    let hold = Some(WaitingHold { id: id.into(), ttl });
-                    let key = key.bytes.into();
-                    let waiting = WaitingTake { key, policy, cost, timeout, hold };
-                    return Next::Wait(Box::new(WaitingCall::One(waiting)));
-                }
-                let (key, id) = (key.bytes.into(), operation.id().into());
-                let operation = operation.with_id(&[]);
-                let pending = PendingHold { key, policy, id, operation };
-                session(at).apply(StoreOperation::Hold(pending), self.out);
-            }
-            Action::TakeAll { takes, repeated, operation, timeout, .. } if !timeout.is_zero() => {
+            Action::ApplyAll { operations, repeated, at } => {
                 let policies = self.session.worker.policies.borrow();
-                let keyed = takes.iter().map(|TakeRequest { key, policy, cost }| KeyedTake {
-                    key: key.bytes,
-                    policy: policies.get(*policy),
-                    cost: *cost,
+                let pending = operations.iter().map(|&KeyOperation { key, policy, operation }| {
+                    let (key, format) = (key.bytes, DecisionFormat::Sluicegate);
+                    let entry = BatchEntry { key, policy, operation, format, begins_array: 0 };
+                    PendingDecision::new(&entry, &policies)
+                });
+                let operations = pending.collect();
+                drop(policies);
+                let pending = PendingAll { operations, repeated };
+                session(at).apply(StoreOperation::All(pending), self.out);
+            }
+            Action::Wait { operations, repeated, timeout } => {
+                let policies = self.session.worker.policies.borrow();
+                let keyed = operations.iter().map(|it| KeyedOperation {
+                    key: it.key.bytes,
+                    policy: policies.get(it.policy),
+                    operation: it.operation,
                 });
                 let keyed: Vec<_> = keyed.collect();
-                let waiting = WaitingTakes::new(&keyed, operation, timeout);
-                return Next::Wait(Box::new(WaitingCall::All(waiting, repeated)));
-            }
-            Action::TakeAll { takes, repeated, operation, at, .. } => {
-                let policies = self.session.worker.policies.borrow();
-                let takes = takes.into_iter().map(|TakeRequest { key, policy, cost }| {
-                    (key.bytes.into(), policies.get(policy).clone(), cost)
-                });
-                let takes = takes.collect();
-                drop(policies);
-                let hold = match operation {
-                    MultiKeyOperation::Hold { id, ttl } => Some((id.into(), ttl)),
-                    MultiKeyOperation::Take | MultiKeyOperation::Peek => None,
-                };
-                let pending = PendingTakeAll { takes, repeated, hold };
-                session(at).apply(StoreOperation::TakeAll(pending), self.out);
+                return Next::Wait(Box::new(match (repeated, &keyed[..]) {
+                    (None, &[KeyedOperation { key, policy, operation }]) => {
+                        let hold = match operation {
+                            Operation::Hold { id, ttl, .. } => {
+                                Some(WaitingHold { id: id.into(), ttl })
+                            }
+                            _ => None,
+                        };
+                        let (key, policy) = (key.into(), policy.clone());
+                        let cost = operation.cost();
+                        WaitingCall::One(WaitingTake { key, policy, cost, timeout, hold })
+                    }
+                    (repeated, keyed) => {
+                        let waiting = WaitingTakes::new(keyed, timeout);
+                        WaitingCall::All(waiting, repeated.unwrap_or_default())
+                    }
+                }));
             }
             Action::Reset { key, at } => {
                 session(at)

@@ -1,9 +1,7 @@
 //! Operations on the store that wait until everything that was read has been parsed.
 
-use std::time::Duration;
-
 use sluicegate_commands::{EntryReply, RepeatedKeys};
-use sluicegate_core::{HoldOperation, PreparedPolicy, StoreError, Timestamp};
+use sluicegate_core::{KeyedOperation, StoreError, Timestamp};
 use sluicegate_resp::Version;
 
 use super::batch_entry::PendingDecision;
@@ -28,10 +26,8 @@ pub(super) enum StoreOperation {
     Decide(Vec<PendingDecision>),
     /// Counts the keys that have state, and replies.
     Count(PendingCount),
-    /// Applies an operation to a hold. The reply is the decision.
-    Hold(PendingHold),
     /// Takes from several keys, or holds, and replies with all decisions.
-    TakeAll(PendingTakeAll),
+    All(PendingAll),
     /// Reads the state of the key, and replies.
     Read(Box<[u8]>, EntryReply),
 }
@@ -80,23 +76,18 @@ impl PendingCount {
     }
 }
 
-/// An operation on a hold.
+/// Operations on several keys, all or none.
 #[derive(Debug)]
-pub(super) struct PendingHold {
-    pub(super) key: Box<[u8]>,
-    pub(super) policy: PreparedPolicy,
-    pub(super) id: Box<[u8]>,
-    /// The operation on the hold of that id.
-    pub(super) operation: HoldOperation<'static>,
+pub(super) struct PendingAll {
+    pub(super) operations: Vec<PendingDecision>,
+    pub(super) repeated: RepeatedKeys,
 }
 
-/// An operation on several keys.
-#[derive(Debug)]
-pub(super) struct PendingTakeAll {
-    pub(super) takes: Vec<(Box<[u8]>, PreparedPolicy, u32)>,
-    pub(super) repeated: RepeatedKeys,
-    /// The id and the lifetime of the hold; `None` for a take.
-    pub(super) hold: Option<(Box<[u8]>, Option<Duration>)>,
+impl PendingAll {
+    /// The operations, for the store.
+    pub(super) fn keyed(&self) -> Vec<KeyedOperation<'_>> {
+        self.operations.iter().map(PendingDecision::keyed).collect()
+    }
 }
 
 /// Operations that were deferred.
@@ -124,14 +115,12 @@ impl StoreOperation {
     /// The number of keys, and the sum of their bytes.
     pub(super) fn size(&self) -> (usize, usize) {
         match self {
-            Self::Decide(pending) => (pending.len(), pending.iter().map(|it| it.key.len()).sum()),
+            Self::Decide(pending) | Self::All(PendingAll { operations: pending, .. }) => {
+                let bytes = pending.iter().map(|it| it.entry.key.len() + it.id.len());
+                (pending.len(), bytes.sum())
+            }
             Self::Count(PendingCount { keys, .. }) => {
                 (keys.len(), keys.iter().map(|it| it.len()).sum())
-            }
-            Self::Hold(pending) => (1, pending.key.len() + pending.id.len()),
-            Self::TakeAll(pending) => {
-                let bytes = pending.takes.iter().map(|(key, ..)| key.len()).sum::<usize>();
-                (pending.takes.len(), bytes)
             }
             Self::Read(key, _) => (1, key.len()),
         }

@@ -35,7 +35,7 @@ pub(super) struct RepeatCache {
 struct LastCommand {
     index: usize,
     policy: PolicyId,
-    operation: Operation,
+    operation: Operation<'static>,
     format: DecisionFormat,
 }
 
@@ -55,9 +55,14 @@ impl RepeatCache {
         let &BatchEntry { key, policy, operation, format, begins_array } = entry;
         let [name, first, rest @ ..] = arguments else { return self.forget() };
         let is_long = rest.iter().map(|argument| argument.len()).sum::<usize>() > MAX_SUFFIX;
-        if is_long || begins_array > 0 || !std::ptr::eq(*first, key) {
+        if is_long
+            || begins_array > 0
+            || operation.id().is_some()
+            || !std::ptr::eq(*first, key)
+        {
             return self.forget();
         }
+        let operation = operation.with_id(&[]);
         let last = Some(LastCommand { index, policy, operation, format });
         self.is_learned = self.last == last;
         self.last = last;

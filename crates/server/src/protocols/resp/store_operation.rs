@@ -6,17 +6,16 @@
 //! inserted where it belongs among those of the batch.
 
 use futures_util::FutureExt;
-use sluicegate_commands::{DecisionFormat, EntryReply, RepeatedKeys, write_multi_key};
+use sluicegate_commands::{EntryReply, RepeatedKeys, write_all};
 use sluicegate_core::{
-    Entry, HoldOperation, KeyedOperation, KeyedTake, MultiKeyAnswer, MultiKeyOperation, StoreError,
-    Timestamp,
+    Answer, Entry, KeyedOperation, Operation, Request, StoreError, Timestamp,
 };
 use sluicegate_resp::Writer;
 
 use super::{
     batch_entry::PendingDecision,
     deferred_replies::{
-        DeferredReplies, DeferredReply, PendingCount, PendingHold, PendingTakeAll, StoreOperation,
+        DeferredReplies, DeferredReply, PendingAll, PendingCount, StoreOperation,
     },
     resp_reply::RespReply,
     session::{Session, WORK},
@@ -67,11 +66,10 @@ impl Session<'_> {
 }
 
 impl StoreOperation {
-    /// Work until the clock is read; see [`Session::add_work`]. An operation on holds reads all of its key.
+    /// Work until the clock is read; see [`Session::add_work`].
     fn work(&self) -> u32 {
         match self {
-            Self::Hold(_) => WORK / 4,
-            Self::TakeAll(_) => WORK,
+            Self::All(_) => WORK,
             _ => u32::try_from(self.size().0).unwrap_or(u32::MAX),
         }
     }
@@ -81,8 +79,7 @@ impl StoreOperation {
         let done = match self {
             Self::Decide(pending) => return decide(&pending, worker, now, writer).await,
             Self::Count(pending) => count(pending, worker, now, writer).await,
-            Self::Hold(pending) => hold(&pending, worker, now, writer).await,
-            Self::TakeAll(pending) => take_all(&pending, worker, now, writer).await,
+            Self::All(pending) => apply_all(&pending, worker, now, writer).await,
             Self::Read(key, reply) => read(&key, reply, decider, now, writer).await,
         };
         if let Err(error) = done {
@@ -92,25 +89,22 @@ impl StoreOperation {
     }
 }
 
-async fn decide<'a>(
-    pending: &'a [PendingDecision],
+async fn decide(
+    pending: &[PendingDecision],
     worker: &RespWorker,
     now: Timestamp,
     writer: &mut Writer<'_>,
 ) {
     let (decider, stats) = (&*worker.shared.decider, worker.stats());
-    let operation = |it: &'a PendingDecision| KeyedOperation {
-        key: &it.key,
-        policy: &it.policy,
-        operation: it.operation,
-    };
-    let operations: Vec<_> = pending.iter().map(operation).collect();
+    let operations: Vec<_> = pending.iter().map(PendingDecision::keyed).collect();
     let answers = decider.decide_many(worker.turns(), &operations, now).await;
-    for (answer, pending) in answers.into_iter().zip(pending) {
+    for (answer, PendingDecision { entry: pending, .. }) in answers.into_iter().zip(pending) {
         match answer {
             Ok(answer) => {
                 let cause = Cause::policy(pending.policy.policy());
-                stats.record(&pending.key, answer.source, &answer.decision, cause);
+                if counts(pending.operation) {
+                    stats.record(&pending.key, answer.source, &answer.decision, cause);
+                }
                 if worker.shared.telemetry.is_some() && operations.len() == 1 {
                     record_decision(answer.source, &answer.decision, cause);
                 }
@@ -124,53 +118,36 @@ async fn decide<'a>(
     }
 }
 
-async fn hold(
-    PendingHold { key, policy, id, operation }: &PendingHold,
-    worker: &RespWorker,
-    now: Timestamp,
-    writer: &mut Writer<'_>,
-) -> Result<(), StoreError> {
-    let (decider, stats) = (&*worker.shared.decider, worker.stats());
-    let operation = operation.with_id(id);
-    let answer = decider.decide_hold(key, policy, operation, now).await?;
-    if let HoldOperation::Hold { .. } = operation {
-        stats.record(key, answer.source, &answer.decision, Cause::policy(policy.policy()));
-    }
-    DecisionFormat::Sluicegate.write(&answer.decision, &mut RespReply(writer));
-    Ok(())
+/// Whether statistics count the decision: the end of a hold is none by a limit.
+pub(super) const fn counts(operation: Operation<'_>) -> bool {
+    !matches!(operation, Operation::Settle { .. } | Operation::Renew { .. })
 }
 
-async fn take_all(
-    PendingTakeAll { takes, repeated, hold }: &PendingTakeAll,
+async fn apply_all(
+    pending: &PendingAll,
     worker: &RespWorker,
     now: Timestamp,
     writer: &mut Writer<'_>,
 ) -> Result<(), StoreError> {
-    let decider = &*worker.shared.decider;
-    let operation = match hold {
-        None => MultiKeyOperation::Take,
-        Some((id, ttl)) => MultiKeyOperation::Hold { id, ttl: *ttl },
-    };
-    let keyed = takes.iter().map(|(key, policy, cost)| KeyedTake { key, policy, cost: *cost });
-    let keyed: Vec<_> = keyed.collect();
-    let taken = decider.decide_multi_key(operation, &keyed, now).await?;
-    answer_all(&keyed, (&taken, repeated), worker, writer);
+    let operations = pending.keyed();
+    let answer = worker.shared.decider.decide(Request::all(&operations)?, now).await?;
+    answer_all(&operations, (&answer, &pending.repeated), worker, writer);
     Ok(())
 }
 
 /// Counts what was decided about several keys, and replies.
 pub(super) fn answer_all(
-    takes: &[KeyedTake<'_>],
-    (taken, repeated): (&MultiKeyAnswer, &RepeatedKeys),
+    operations: &[KeyedOperation<'_>],
+    (answer, repeated): (&Answer, &RepeatedKeys),
     worker: &RespWorker,
     writer: &mut Writer<'_>,
 ) {
     let stats = worker.stats();
-    for (take, decision) in takes.iter().zip(&taken.each) {
-        stats.decided(taken.source, decision);
-        stats.sampler.note(take.key, decision, Cause::policy(take.policy.policy()));
+    for (it, decision) in operations.iter().zip(answer.each()) {
+        stats.decided(answer.source, decision);
+        stats.sampler.note(it.key, decision, Cause::policy(it.policy.policy()));
     }
-    write_multi_key(taken, repeated, &mut RespReply(writer));
+    write_all(answer, repeated, &mut RespReply(writer));
 }
 
 async fn count(

@@ -51,7 +51,7 @@ impl Connection<'_> {
         }
         let writer = &mut Writer::new(&mut self.out, self.session.version);
         match answer {
-            Ok(Answer { decision, source }) => {
+            Ok(Answer { decision, source, .. }) => {
                 self.worker.stats().decided(source, &decision);
                 writer.integers(&decision.to_integers());
             }
