@@ -1,8 +1,6 @@
 //! Errors of commands, with the text that every protocol replies with.
 
-use sluicegate_core::{
-    KeyLengthError, OperationError, PolicyError, StateError,
-};
+use sluicegate_core::{KeyLengthError, OperationError, PolicyError, StateError};
 
 use crate::{quote::quote, spec::CommandSpec};
 

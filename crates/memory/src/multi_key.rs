@@ -73,7 +73,8 @@ impl MemoryStore {
             let decision = self.apply_numbered(key, &self.numbered(policy, now), now, operation);
             return decision.map(Answer::from);
         }
-        let stores = !matches!(operations, [KeyedOperation { operation: Operation::Peek(_), .. }, ..]);
+        let stores =
+            !matches!(operations, [KeyedOperation { operation: Operation::Peek(_), .. }, ..]);
         if stores {
             let _ = self.since_set_base(now);
         }
@@ -166,7 +167,8 @@ impl MemoryStore {
         // This may reclaim slots; therefore it comes before anything is claimed.
         let mut at = 0;
         while let Some(&HashedOperation { hash, operation, .. }) = takes.get(at) {
-            if operation.cost() == 0 || unplaced[at] || reserved[at].is_some() || !is_new(locks, at) {
+            if operation.cost() == 0 || unplaced[at] || reserved[at].is_some() || !is_new(locks, at)
+            {
                 at += 1;
                 continue;
             }
@@ -184,7 +186,10 @@ impl MemoryStore {
         }
         // What made space for a key may have reclaimed the slot of one before it that has recovered.
         let is_placed = |at: usize| {
-            takes[at].operation.cost() == 0 || unplaced[at] || reserved[at].is_some() || !is_new(locks, at)
+            takes[at].operation.cost() == 0
+                || unplaced[at]
+                || reserved[at].is_some()
+                || !is_new(locks, at)
         };
         if !(0..takes.len()).all(is_placed) {
             self.release(locks, &mut reserved);
@@ -271,7 +276,12 @@ impl MemoryStore {
     }
 
     /// Charges the holds of all keys that have expired, once for all later operations.
-    fn charge_expiries(&self, locks: &mut Locks<'_>, takes: &[HashedOperation<'_>], now: Timestamp) {
+    fn charge_expiries(
+        &self,
+        locks: &mut Locks<'_>,
+        takes: &[HashedOperation<'_>],
+        now: Timestamp,
+    ) {
         for (take, &at) in takes.iter().zip(&locks.which) {
             self.find_charged(&mut locks.locked[at], take.hash, now);
         }
@@ -305,7 +315,8 @@ impl MemoryStore {
         held: Vec<ClaimedEntry>,
         now: Timestamp,
     ) {
-        for (at, (&HashedOperation { hash, ref policy, .. }, held)) in takes.iter().zip(held).enumerate()
+        for (at, (&HashedOperation { hash, ref policy, .. }, held)) in
+            takes.iter().zip(held).enumerate()
         {
             let locked = &mut locks.locked[locks.which[at]];
             let Some(index) = held.index else { continue };

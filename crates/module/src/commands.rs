@@ -13,9 +13,9 @@ use crate::{
     context::{Arguments, Context, Name},
     edge, options,
     policy_cache::{self, CachedPolicy},
-    time::Moment,
     state::{self, NamedOperation},
     stats,
+    time::Moment,
     wait::{self, WaitStart, WaitingHold, WaitingTakes},
 };
 
@@ -154,7 +154,11 @@ impl<'a> Call<'a> {
                 let (Some(&KeyOperation { key, ref policy, operation }), None) =
                     (operations.first(), &repeated)
                 else {
-                    return Ok(self.wait_for_all(operations, repeated.unwrap_or_default(), timeout));
+                    return Ok(self.wait_for_all(
+                        operations,
+                        repeated.unwrap_or_default(),
+                        timeout,
+                    ));
                 };
                 let name = self.name(key);
                 let hold = match operation {

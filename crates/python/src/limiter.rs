@@ -451,10 +451,12 @@ impl Limiter {
     ) -> PyResult<Decision> {
         let (key, policy) = (self.key(key)?, policy_beside(key, policy)?);
         let answer = match &self.0 {
-            Backend::Local { store, .. } => match store.apply(StoreRequest::one(key, &policy, operation)) {
-                Applied::Now(answer) => answer,
-                Applied::Later(future) => runtime::block(py, future)?,
-            },
+            Backend::Local { store, .. } => {
+                match store.apply(StoreRequest::one(key, &policy, operation)) {
+                    Applied::Now(answer) => answer,
+                    Applied::Later(future) => runtime::block(py, future)?,
+                }
+            }
             Backend::Remote(remote) => {
                 let store = remote.store(py)?;
                 let applied = store.apply(StoreRequest::one(key, &policy, operation));

@@ -12,10 +12,7 @@ use crate::{
         keeper::rejects_writes,
         node_connection::{Deadline, NodeConnection},
     },
-    reply::{
-        MissingPermission, ReplyKind, parse_script_reply, policy_error,
-        too_many_redirects,
-    },
+    reply::{MissingPermission, ReplyKind, parse_script_reply, policy_error, too_many_redirects},
     script::Calendar,
     script_command::command,
     slot::slot,

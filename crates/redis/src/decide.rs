@@ -1,8 +1,8 @@
 //! Operations on one key: from the caches, from the store, or by the fallback.
 
 use sluicegate_core::{
-    Answer, Applied, Decision, KeyedOperation, Operation, ReadEntry, Request, StateFault,
-    Store, StoreError, StoreStatus, Timestamp,
+    Answer, Applied, Decision, KeyedOperation, Operation, ReadEntry, Request, StateFault, Store,
+    StoreError, StoreStatus, Timestamp,
 };
 
 use crate::{

@@ -51,7 +51,8 @@ pub(crate) fn command_for_all(operations: &[PlannedKey<'_>]) -> Cmd {
     for PlannedKey { key, policy, operation } in operations {
         command.arg(&**key).arg(&policy.plan.text).arg(operation.cost());
     }
-    if let Some(PlannedKey { operation: Operation::Hold { id, ttl, .. }, .. }) = operations.first() {
+    if let Some(PlannedKey { operation: Operation::Hold { id, ttl, .. }, .. }) = operations.first()
+    {
         let (id, ttl) = (*id, *ttl);
         command.arg("ID").arg(id);
         add_ttl(&mut command, ttl);

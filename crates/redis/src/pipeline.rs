@@ -141,7 +141,11 @@ impl Inner {
                     let parsed = if native::is_without_scripts(reply) && node.without_scripts() {
                         ReplyKind::NoModule { at_all: false }
                     } else if native {
-                        native::parse_reply(&open.planned.policy.plan, open.planned.operation, reply)
+                        native::parse_reply(
+                            &open.planned.policy.plan,
+                            open.planned.operation,
+                            reply,
+                        )
                     } else {
                         parse_script_reply(&open.planned.policy.plan, open.planned.operation, reply)
                     };

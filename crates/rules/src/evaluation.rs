@@ -13,9 +13,7 @@ mod descriptor;
 mod events;
 mod hold;
 
-use sluicegate_core::{
-    Answer, Decision, KeyLengthError, MAX_KEY, OnError, Operation, Source,
-};
+use sluicegate_core::{Answer, Decision, KeyLengthError, MAX_KEY, OnError, Operation, Source};
 use smallvec::SmallVec;
 
 pub use self::{

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{
-    Decision, Entry, Operation, OperationError, Policy, Timestamp, apply,
-};
+use sluicegate_core::{Decision, Entry, Operation, OperationError, Policy, Timestamp, apply};
 
 use crate::{error::Fault, kind::Kind};
 

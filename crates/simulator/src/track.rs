@@ -18,10 +18,7 @@ pub use self::{
     sliding::{Excess, Level, Levels},
 };
 use self::{bins::Bins, fixed::FixedWindows, held::HeldUnits, sliding::Sliding};
-use crate::{
-    bounds::Bound,
-    event::Event,
-};
+use crate::{bounds::Bound, event::Event};
 
 /// Upper bound on the changes of bounds that are kept: each event of a trace may have another policy.
 const MAX_CHANGES: usize = 64;

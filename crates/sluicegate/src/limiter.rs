@@ -165,7 +165,9 @@ impl Limiter {
         cost: u32,
         max_wait: Duration,
     ) -> Result<Answer, StoreError> {
-        self.0.apply(Request::one(key.as_ref(), policy, Operation::Reserve { cost, max_wait })).await
+        self.0
+            .apply(Request::one(key.as_ref(), policy, Operation::Reserve { cost, max_wait }))
+            .await
     }
 
     /// Waits until `cost` units are taken. Returns a denial immediately if that cannot succeed within the timeout of

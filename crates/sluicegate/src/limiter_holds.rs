@@ -2,9 +2,7 @@
 
 use std::{borrow::Borrow, time::Duration};
 
-use sluicegate_core::{
-    Applied, Operation, PreparedPolicy, Request, StoreError,
-};
+use sluicegate_core::{Applied, Operation, PreparedPolicy, Request, StoreError};
 use sluicegate_holds::{HoldGuard, HoldId};
 
 use crate::{

@@ -2,9 +2,7 @@
 
 use std::{borrow::Borrow, fmt::Debug, future::ready, time::Duration};
 
-use sluicegate_core::{
-    Clock, Operation, OperationError, PreparedPolicy,
-};
+use sluicegate_core::{Clock, Operation, OperationError, PreparedPolicy};
 use sluicegate_holds::{HoldGuard, HoldId};
 
 use crate::{

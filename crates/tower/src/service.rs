@@ -107,7 +107,9 @@ impl<S, R> Shared<S, R> {
         if waits && !limits.can_reserve() && peeks_first(limits) {
             return CallState::waits(policy, key, cost, None);
         }
-        let Some(result) = self.store.apply(StoreRequest::one(&key, &policy.inner().policy, operation)).now() else {
+        let Some(result) =
+            self.store.apply(StoreRequest::one(&key, &policy.inner().policy, operation)).now()
+        else {
             // `wait` applies the operation, with a key of its own.
             return CallState::waits(policy, key, cost, None);
         };

@@ -43,7 +43,10 @@ where
     let result = if reservation.shared.settings.shadow {
         let Reservation { shared, pending, .. } = &reservation;
         let take = Operation::Take(pending.cost);
-        shared.store.apply(StoreRequest::one(&pending.key, &pending.policy.inner().policy, take)).await
+        shared
+            .store
+            .apply(StoreRequest::one(&pending.key, &pending.policy.inner().policy, take))
+            .await
     } else {
         reservation.wait(&mut service, &mut is_ready).await?
     };

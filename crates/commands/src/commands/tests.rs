@@ -90,7 +90,10 @@ fn parse_other_commands_with_defaults_returns_action() {
         ("SG.RESET k AT 5", Action::Reset { key: key(b"k", 1), at }),
         ("SG.INFO k", Action::Read { key: key(b"k", 1), at: None, reply: |_, _, _| () }),
         ("SG.INFO k AT 5", Action::Read { key: key(b"k", 1), at, reply: |_, _, _| () }),
-        ("SG.MTAKE 1 k gcra:1/s 0", Action::ApplyMany { operations: vec![take(b"k", 2, 0)], at: None }),
+        (
+            "SG.MTAKE 1 k gcra:1/s 0",
+            Action::ApplyMany { operations: vec![take(b"k", 2, 0)], at: None },
+        ),
         (
             "SG.MTAKE 2 k gcra:1/s 1 at gcra:1/s 2 AT 5",
             Action::ApplyMany { operations: vec![take(b"k", 2, 1), take(b"at", 5, 2)], at },

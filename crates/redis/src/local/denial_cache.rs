@@ -302,9 +302,7 @@ impl Shard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluicegate_core::{
-        OnError, Operation, PreparedPolicy, Share, apply,
-    };
+    use sluicegate_core::{OnError, Operation, PreparedPolicy, Share, apply};
 
     fn at(micros: u64) -> Timestamp {
         Timestamp::EPOCH + Duration::from_micros(micros)

@@ -96,7 +96,10 @@ mod tests {
             ),
         ] {
             let calendars = calendars.as_bytes().to_vec();
-            assert_eq!(shown(&Arguments::general(operation, b"policy", 0, calendars, at)), expected);
+            assert_eq!(
+                shown(&Arguments::general(operation, b"policy", 0, calendars, at)),
+                expected
+            );
         }
     }
 

@@ -1,8 +1,7 @@
 //! Scripts and arguments for a policy.
 
 use sluicegate_core::{
-    Decision, Entry, Gcra, GcraName, Limit, Operation, OperationError, Policy,
-    Timestamp, apply,
+    Decision, Entry, Gcra, GcraName, Limit, Operation, OperationError, Policy, Timestamp, apply,
 };
 
 use super::{

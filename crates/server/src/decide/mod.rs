@@ -362,7 +362,9 @@ impl Decider {
         let (store, key, policy) =
             (Arc::clone(&self.store), Box::<[u8]>::from(key), policy.clone());
         runtime.spawn(async move {
-            if let Err(error) = call_at(now, || store.apply(Request::one(&key, &policy, refund))).await {
+            if let Err(error) =
+                call_at(now, || store.apply(Request::one(&key, &policy, refund))).await
+            {
                 tracing::debug!(%error, "could not return unused units");
             }
         });

@@ -89,9 +89,8 @@ impl WaitingTakes {
             operations.iter().map(|it| (it.policy.policy().clone(), it.operation.cost()));
         let operation = operations.first().map_or(Operation::Take(0), |it| it.operation);
         let waiter = MultiKeyWaiter::new(policies, operation, timeout);
-        let take = |it: &KeyedOperation<'_>| {
-            (it.key.into(), it.policy.clone(), it.operation.cost())
-        };
+        let take =
+            |it: &KeyedOperation<'_>| (it.key.into(), it.policy.clone(), it.operation.cost());
         Self { takes: operations.iter().map(take).collect(), waiter }
     }
 

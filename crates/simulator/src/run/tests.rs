@@ -1,7 +1,7 @@
 use std::{collections::HashMap as Plain, time::Duration};
 
 use proptest::prelude::*;
-use sluicegate_core::{apply};
+use sluicegate_core::apply;
 
 use super::*;
 use crate::trace::TraceReader;

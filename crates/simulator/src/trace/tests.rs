@@ -1,10 +1,7 @@
 use sluicegate_core::Operation;
 
 use super::*;
-use crate::{
-    event::Event,
-    limits::MAX_LINE,
-};
+use crate::{event::Event, limits::MAX_LINE};
 
 /// All events as text, then the error if there is one.
 fn read(trace: impl AsRef<[u8]>) -> String {

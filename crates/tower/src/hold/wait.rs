@@ -79,7 +79,9 @@ async fn attempt<S: Store + 'static>(
 ) -> Result<(Answer, Option<Duration>), S::Error> {
     // The request's own hold, whose answer was lost, could deny its peek.
     if !guard.may_be_open() && wait.peeks(start.elapsed(), guard.policy()) {
-        let peek = store.apply(StoreRequest::one(guard.key(), guard.policy(), Operation::Peek(cost))).await?;
+        let peek = store
+            .apply(StoreRequest::one(guard.key(), guard.policy(), Operation::Peek(cost)))
+            .await?;
         let pause = wait.pause(start.elapsed(), peek.retry());
         // A denial that is the answer is recorded by the hold below.
         if pause.is_some() {

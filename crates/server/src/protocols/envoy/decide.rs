@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use futures_util::future::try_join_all;
 use sluicegate_core::{
-    Decision, KeyLengthError, Operation, Outcome, Policy, Retry, Source, StoreError, Timestamp,
+    Decision, KeyLengthError, Operation, Outcome, Policy, Request as StoreRequest, Retry, Source,
+    StoreError, Timestamp,
 };
 use sluicegate_headers::reset_after;
 use sluicegate_proto::{
@@ -312,7 +313,11 @@ impl DescriptorEvaluation<'_, '_> {
             RuleOperation::Refund(hits) => Operation::Refund(hits),
         };
         let prepared = self.context.decider.prepare(&policy);
-        let answer = self.context.decider.decide(StoreRequest::one(&key, &prepared, operation), self.now).await;
+        let answer = self
+            .context
+            .decider
+            .decide(StoreRequest::one(&key, &prepared, operation), self.now)
+            .await;
         let answer = answer.map_err(|error| status_of(&error))?;
         self.check_fallback(answer.source, answer.decision.allowed())?;
         self.record(&key, answer.source, &answer.decision, Cause::policy(&policy));

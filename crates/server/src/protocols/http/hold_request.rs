@@ -155,10 +155,7 @@ impl<'a> TakeAllRequest<'a> {
     }
 
     /// The operation on all keys, without the cost of each.
-    pub(super) fn operation<'i>(
-        &self,
-        id: Option<&'i [u8]>,
-    ) -> Result<Operation<'i>, Problem> {
+    pub(super) fn operation<'i>(&self, id: Option<&'i [u8]>) -> Result<Operation<'i>, Problem> {
         let ttl = self.ttl_us.map(Duration::from_micros);
         match id {
             Some(id) => Ok(Operation::Hold { id, cost: 0, ttl }),

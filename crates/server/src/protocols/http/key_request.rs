@@ -68,10 +68,7 @@ impl KeyRequest<'_> {
 
     /// The operation, of the members that are valid for `kind`.
     #[inline]
-    pub(super) fn operation(
-        &self,
-        kind: KeyOperationKind,
-    ) -> Result<Operation<'static>, Problem> {
+    pub(super) fn operation(&self, kind: KeyOperationKind) -> Result<Operation<'static>, Problem> {
         let cost = self.cost.unwrap_or(1);
         check_place(
             &[("wait_us", self.wait_us.is_some() && kind != KeyOperationKind::Take)],

@@ -76,11 +76,7 @@ pub(super) fn decision(data: &DecisionReply<'_>) -> Reply {
 }
 
 /// The decision about several keys together, with that about each take as given.
-pub(super) fn all(
-    data: &DecisionReply<'_>,
-    answer: &Answer,
-    repeated: &RepeatedKeys,
-) -> Reply {
+pub(super) fn all(data: &DecisionReply<'_>, answer: &Answer, repeated: &RepeatedKeys) -> Reply {
     with_members(data, |body| {
         body.extend_from_slice(
             format!(",\"binding_key\":{}", repeated.binding_key(answer)).as_bytes(),

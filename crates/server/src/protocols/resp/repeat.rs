@@ -55,11 +55,7 @@ impl RepeatCache {
         let &BatchEntry { key, policy, operation, format, begins_array } = entry;
         let [name, first, rest @ ..] = arguments else { return self.forget() };
         let is_long = rest.iter().map(|argument| argument.len()).sum::<usize>() > MAX_SUFFIX;
-        if is_long
-            || begins_array > 0
-            || operation.id().is_some()
-            || !std::ptr::eq(*first, key)
-        {
+        if is_long || begins_array > 0 || operation.id().is_some() || !std::ptr::eq(*first, key) {
             return self.forget();
         }
         let operation = operation.with_id(&[]);

@@ -7,16 +7,12 @@
 
 use futures_util::FutureExt;
 use sluicegate_commands::{EntryReply, RepeatedKeys, write_all};
-use sluicegate_core::{
-    Answer, Entry, KeyedOperation, Operation, Request, StoreError, Timestamp,
-};
+use sluicegate_core::{Answer, Entry, KeyedOperation, Operation, Request, StoreError, Timestamp};
 use sluicegate_resp::Writer;
 
 use super::{
     batch_entry::PendingDecision,
-    deferred_replies::{
-        DeferredReplies, DeferredReply, PendingAll, PendingCount, StoreOperation,
-    },
+    deferred_replies::{DeferredReplies, DeferredReply, PendingAll, PendingCount, StoreOperation},
     resp_reply::RespReply,
     session::{Session, WORK},
     worker::RespWorker,
