@@ -11,7 +11,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use super::request::{ObservedEntry, WaitRequest};
+use super::request::{ObservedEntry, KeyRequest};
 use crate::{Entry, Operation, Timestamp, apply};
 
 /// Upper bound on the bytes of all projections of a process.
@@ -70,7 +70,7 @@ impl Projection {
     /// Whether the first waiter that is expected to pass would pass at that time, or little later.
     pub(super) fn is_still_valid<'a>(
         &self,
-        queued: impl Iterator<Item = &'a WaitRequest>,
+        queued: impl Iterator<Item = &'a KeyRequest>,
         observed: &mut ObservedEntry,
     ) -> bool {
         let passing =
@@ -90,7 +90,7 @@ impl Projection {
     /// Computes up to [`MAX_STEPS`] of the waiters that come `next`.
     pub(super) fn advance<'a>(
         &mut self,
-        next: impl Iterator<Item = &'a WaitRequest>,
+        next: impl Iterator<Item = &'a KeyRequest>,
         observed: &ObservedEntry,
     ) {
         for request in next.take(MAX_STEPS) {
@@ -111,7 +111,7 @@ impl Projection {
     pub(super) fn pass_time(
         &mut self,
         index: usize,
-        request: &WaitRequest,
+        request: &KeyRequest,
         observed: &mut ObservedEntry,
     ) -> Option<Timestamp> {
         match self.expected.get(index) {

@@ -12,10 +12,13 @@ use std::{
 };
 
 use super::{
+    key_waiter::{KeyEvent, KeyStep, KeyWaiter},
     projection::{MAX_TOTAL_BYTES, Projection},
-    request::{ObservedEntry, WaitRequest},
-    waiter::{Event, Step, Waiter},
+    request::{KeyRequest, ObservedEntry},
+    waiter::{Event, Move, Step, Waiter},
 };
+use smallvec::SmallVec;
+
 use crate::{Limit, Operation, Policy, Timestamp};
 
 /// Upper bound on the waiters of all keys.
@@ -52,14 +55,36 @@ impl std::error::Error for QueueFull {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// The next step of a waiter, and the other waiter that the caller must wake, if any.
+/// The next step of a waiter, and the other waiters that the caller must wake.
 #[must_use]
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Polled {
     /// The next step of the caller for the polled waiter.
     pub step: Step,
-    /// The head of the queue, which is to be polled with [`Event::Woken`].
-    pub wake: Option<Ticket>,
+    /// Those to wake: each is to be polled with [`Event::Woken`].
+    pub wake: Wake,
+}
+
+/// Waiters that may pass now.
+pub type Wake = SmallVec<[Ticket; 2]>;
+
+/// What a waiter leaves behind when it is removed.
+#[must_use]
+#[derive(Debug)]
+pub struct Left<W> {
+    /// The data of the caller; `None` if it was in no queue.
+    pub data: Option<W>,
+    /// The units that are charged for it, and are to be given back to its only key.
+    pub refund: Option<Operation<'static>>,
+    /// The waiters to wake.
+    pub wake: Wake,
+}
+
+/// The next step of a waiter of one key, and the head of the queue if that is to be woken.
+#[derive(Debug)]
+pub(super) struct KeyPolled {
+    pub(super) step: KeyStep,
+    pub(super) wake: Option<Ticket>,
 }
 
 /// The waiters of all keys, each with data of the caller: how to reach its client.
@@ -75,7 +100,7 @@ pub struct WaitQueues<K, W> {
 #[derive(Debug)]
 struct QueueEntry<K, W> {
     key: K,
-    waiter: Waiter,
+    waiter: KeyWaiter,
     data: W,
 }
 
@@ -108,18 +133,94 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
         self.waiters.len()
     }
 
-    /// Adds a waiter, which is to be polled with [`Event::Start`].
+    /// The next step of a waiter, whose data is `data` if it enters its first queue. A waiter that is polled no more must be
+    /// [removed](Self::remove).
     ///
-    /// # Errors
-    /// [`QueueFull`] if too many wait.
-    pub fn enqueue(&mut self, key: K, request: WaitRequest, data: W) -> Result<Ticket, QueueFull> {
-        if self.waiters.len() >= MAX_WAITERS {
+    /// # Panics
+    /// The event is no answer to the last step.
+    pub fn poll(
+        &mut self,
+        waiter: &mut Waiter<K>,
+        now: Timestamp,
+        event: Event,
+        data: impl FnOnce() -> W,
+    ) -> Polled {
+        let mut data = Some(data);
+        let mut wake = Wake::new();
+        let has_queue = matches!(event, Event::Start) && self.has_queue(waiter.key(0));
+        let mut next = waiter.advance(now, event, has_queue);
+        loop {
+            next = match next {
+                Move::Step(step) => return Polled { step, wake },
+                Move::Poll(event) => {
+                    let ticket = waiter.ticket().expect("it is in a queue");
+                    let polled = self.poll_key(ticket, now, event);
+                    wake.extend(polled.wake);
+                    waiter.follow_queue(now, polled.step)
+                }
+                Move::Enter(key) => {
+                    let others = self.waiters.len() - usize::from(waiter.ticket().is_some());
+                    if let Err(full) = self.room(others, waiter.key(key)) {
+                        return Polled { step: Step::Reject(full), wake };
+                    }
+                    let left = waiter.leave().and_then(|ticket| self.remove_key(ticket));
+                    let left = left.map(|(data, _, head)| {
+                        wake.extend(head);
+                        data
+                    });
+                    let Some(data) = left.or_else(|| data.take().map(|data| data())) else {
+                        unreachable!("a waiter that enters a second queue leaves the first one");
+                    };
+                    let request = waiter.request(key);
+                    match self.enqueue(waiter.key(key).clone(), request, data) {
+                        Ok(ticket) => waiter.entered(key, ticket),
+                        Err(full) => return Polled { step: Step::Reject(full), wake },
+                    }
+                    Move::Poll(KeyEvent::Start)
+                }
+            };
+        }
+    }
+
+    /// Removes a waiter, because it was answered or because its client has left.
+    pub fn remove(&mut self, waiter: &mut Waiter<K>) -> Left<W> {
+        let mut left = Left { data: None, refund: None, wake: Wake::new() };
+        let removed = waiter.leave().and_then(|ticket| self.remove_key(ticket));
+        if let Some((data, refund, head)) = removed {
+            (left.data, left.refund) = (Some(data), refund);
+            left.wake.extend(head);
+        }
+        // Once it is not the head of a queue any more, which would be woken in place of the next one.
+        for (key, policy, operation, is_allowed) in waiter.take_effects() {
+            left.wake.extend(match is_allowed {
+                true => self.applied(key, policy, operation, true),
+                // A remote store may have taken from some of several keys and given that back.
+                false => self.changed(key),
+            });
+        }
+        left
+    }
+
+    /// Whether one more waiter may enter the queue of `key`, beside `others` in all queues.
+    fn room(&self, others: usize, key: &K) -> Result<(), QueueFull> {
+        if others >= MAX_WAITERS {
             return Err(QueueFull::All);
         }
-        if self.queues.get(&key).is_some_and(|queue| queue.count >= MAX_WAITERS_OF_KEY) {
+        if self.queues.get(key).is_some_and(|queue| queue.count >= MAX_WAITERS_OF_KEY) {
             return Err(QueueFull::Key);
         }
-        let waiter = Waiter::queued(request);
+        Ok(())
+    }
+
+    /// Adds a waiter of one key, which is to be polled with [`KeyEvent::Start`].
+    pub(super) fn enqueue(
+        &mut self,
+        key: K,
+        request: KeyRequest,
+        data: W,
+    ) -> Result<Ticket, QueueFull> {
+        self.room(self.waiters.len(), &key)?;
+        let waiter = KeyWaiter::queued(request);
         let queue = self.queues.entry(key.clone()).or_default();
         self.last.0 += 1;
         queue.count += 1;
@@ -157,15 +258,17 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
         self.waiters.iter().map(|(ticket, entry)| (*ticket, &entry.data))
     }
 
-    /// The next step of a waiter: see [`Waiter::poll`].
-    ///
-    /// # Panics
-    /// The waiter was removed, or the event is no answer to its last step.
-    pub fn poll(&mut self, ticket: Ticket, now: Timestamp, event: Event) -> Polled {
-        if let Event::Observed(observed) = event {
+    /// The next step of a waiter of one key.
+    pub(super) fn poll_key(
+        &mut self,
+        ticket: Ticket,
+        now: Timestamp,
+        event: KeyEvent,
+    ) -> KeyPolled {
+        if let KeyEvent::Observed(observed) = event {
             let pass_time = observed.map(|observed| self.earliest_pass(ticket, observed));
             let step = self.entry(ticket).waiter.observed(pass_time);
-            return Polled { step, wake: None };
+            return KeyPolled { step, wake: None };
         }
         let key = self.entry(ticket).key.clone();
         let is_head = self.head(&key) == Some(ticket);
@@ -186,12 +289,11 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
             }
             _ => None,
         };
-        Polled { step, wake }
+        KeyPolled { step, wake }
     }
 
-    /// Removes a waiter, because it was answered or because its client has left. Returns its data, the
-    /// [refund](Waiter::cancel) to apply, and the waiter to wake.
-    pub fn remove(
+    /// Removes a waiter of one key. Returns its data, the [refund](KeyWaiter::cancel) to apply, and the waiter to wake.
+    pub(super) fn remove_key(
         &mut self,
         ticket: Ticket,
     ) -> Option<(W, Option<Operation<'static>>, Option<Ticket>)> {

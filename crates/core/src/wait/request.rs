@@ -1,4 +1,4 @@
-//! One waiting request, and when it would pass.
+//! A request for one key that waits, and when it would pass.
 
 use crate::{Entry, Limit, Operation, Outcome, Policy, Retry, Timestamp, apply};
 
@@ -14,31 +14,30 @@ pub fn peeks_first(policy: &Policy) -> bool {
 
 /// A request that waits until it passes or its deadline is over.
 #[derive(Clone, Debug)]
-pub struct WaitRequest {
+pub(super) struct KeyRequest {
     /// The policy to pass under.
-    pub policy: Policy,
+    pub(super) policy: Policy,
     /// Units to take; 0 is always allowed.
-    pub cost: u32,
+    pub(super) cost: u32,
     /// The last moment at which the client can use a pass.
-    pub deadline: Timestamp,
+    pub(super) deadline: Timestamp,
     /// Whether units are held: the caller then applies a hold in place of each take. A settle may let the request pass
     /// at any time, therefore nothing but its deadline denies it, unless it can never pass.
-    pub holds: bool,
+    pub(super) holds: bool,
 }
 
-impl WaitRequest {
-    /// A request that takes `cost` units under `policy`, not after `deadline`.
-    #[must_use]
-    pub const fn take(policy: Policy, cost: u32, deadline: Timestamp) -> Self {
+#[cfg(test)]
+impl KeyRequest {
+    pub(super) const fn take(policy: Policy, cost: u32, deadline: Timestamp) -> Self {
         Self { policy, cost, deadline, holds: false }
     }
 
-    /// The same for a hold.
-    #[must_use]
-    pub const fn hold(policy: Policy, cost: u32, deadline: Timestamp) -> Self {
+    pub(super) const fn hold(policy: Policy, cost: u32, deadline: Timestamp) -> Self {
         Self { policy, cost, deadline, holds: true }
     }
+}
 
+impl KeyRequest {
     /// Whether the request gets its departure at once and is not queued: all limits are of the gcra
     /// machine, and one is a queue.
     pub(super) fn departs(&self) -> bool {
@@ -78,7 +77,7 @@ pub struct ObservedEntry {
 
 impl ObservedEntry {
     /// The deadline of `request` by the clock of the store.
-    pub(super) fn deadline(&self, request: &WaitRequest) -> Timestamp {
+    pub(super) fn deadline(&self, request: &KeyRequest) -> Timestamp {
         self.store_time + request.deadline.since(self.local_time)
     }
 
@@ -88,7 +87,7 @@ impl ObservedEntry {
     }
 
     /// When `request` would pass if no other request came; `None` if never.
-    pub(super) fn pass_time(&mut self, request: &WaitRequest) -> Option<Timestamp> {
+    pub(super) fn pass_time(&mut self, request: &KeyRequest) -> Option<Timestamp> {
         request.pass_time(&mut self.entry, self.store_time)
     }
 }

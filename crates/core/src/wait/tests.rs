@@ -9,7 +9,7 @@ mod world;
 use std::time::Duration;
 
 use self::world::{HOUR, SECOND, World, at};
-use super::Event;
+use super::key_waiter::KeyEvent;
 use crate::{Operation, Retry};
 
 /// Denied, to be retried after that.
@@ -331,7 +331,7 @@ fn kill_departing_refund_frees_the_head() {
 fn stop_departing_refund_frees_the_head() {
     let (mut world, policy) = (World::default(), "leaky-queue:1/1s:capacity=9,fixed-window:2/1h");
     let tickets: Vec<_> = (0..3).map(|_| world.wait(policy, 1, 9 * HOUR)).collect();
-    world.poll(tickets[1], Event::Stopped);
+    world.poll(tickets[1], KeyEvent::Stopped);
     world.run_until_idle();
     world.run_until(HOUR);
     assert_eq!(world.answer(tickets[1]), retry_after(SECOND));

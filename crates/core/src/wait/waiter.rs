@@ -1,9 +1,32 @@
-//! One waiting request as a state machine.
+//! A request that waits, for one key or for several, as a state machine: all of its keys pass, or none.
+//!
+//! A request for several keys waits in the queue of the key that denies it for the longest time. Once that key allows it
+//! and another one denies it, it goes to the end of that other queue. It is in one queue at most, and holds no units while
+//! it waits: therefore two requests that share keys cannot block each other.
+//!
+//! A settle may free units at any time, and a store does not announce that. Therefore a hold, or a request for several keys,
+//! that waits without a queue repeats its attempt at a pace that adapts: the longer it has waited, the longer it pauses.
+//!
+//! Invariants:
+//! - a denied request records its denial (`count=all`) once, when it is answered. If another process comes between a
+//!   peek and the operation that follows it, that denial is recorded too, and the request goes on waiting;
+//! - a hold, and a request for several keys, is denied at its deadline and not before, unless it can never pass;
+//! - a hold that is open on every key already is answered before those that wait for its units.
 
-use std::time::Duration;
+use std::{mem, time::Duration};
 
-use super::request::{ObservedEntry, WaitRequest, peeks_first};
-use crate::{Answer, Decision, Operation, Outcome, Retry, Source, Timestamp};
+use smallvec::SmallVec;
+
+use super::{
+    key_waiter::{KeyEvent, KeyStep, KeyWaiter},
+    queues::{QueueFull, Ticket},
+    request::{KeyRequest, ObservedEntry, peeks_first},
+};
+use crate::{Answer, Operation, Policy, Retry, Source, Timestamp};
+
+/// The shortest and the longest pause between two attempts without a queue.
+const MIN_PAUSE: Duration = Duration::from_millis(1);
+const MAX_PAUSE: Duration = Duration::from_millis(250);
 
 /// An event for a waiting request.
 #[derive(Debug)]
@@ -12,12 +35,15 @@ pub enum Event {
     Start,
     /// The time to sleep is over, or the request was woken earlier.
     Woken,
-    /// The answer to the last operation. With a fallback decision, nothing is charged.
+    /// The answer to the last operations. With a fallback decision, nothing is charged.
     Answered(Answer),
-    /// The state of the key; `None` if it is larger than
-    /// [`MAX_OBSERVED_ENTRY`](super::MAX_OBSERVED_ENTRY) or cannot be read.
+    /// Whether the hold is open on every key.
+    IsOpen(bool),
+    /// The state of the only key; `None` if it is larger than [`MAX_OBSERVED_ENTRY`](super::MAX_OBSERVED_ENTRY) or cannot be
+    /// read.
     Observed(Option<ObservedEntry>),
-    /// No request waits any longer: this one is denied, unless it passes immediately.
+    /// No request waits any longer: this one is denied, unless it passes immediately. It follows only
+    /// [`Step::SleepUntil`].
     Stopped,
 }
 
@@ -25,115 +51,484 @@ pub enum Event {
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Apply the operation to the key, under the policy of the request.
-    Apply(Operation<'static>),
-    /// Read the state of the key. A waiter without a queue may be given `None`.
+    /// Apply [`Waiter::operation`] to each key, to all of them or to none.
+    Apply,
+    /// Find out whether the hold is open on every key.
+    CheckOpen,
+    /// Read the state of the only key.
     Observe,
     /// Sleep until then, or until woken. A caller may always wake it earlier.
     SleepUntil(Timestamp),
     /// Answer the request.
     Done(Answer),
+    /// Reject the request: too many wait.
+    Reject(QueueFull),
 }
 
-/// One waiting request. It has no timer and reads no clock: `now` is an argument, by the clock that the
-/// deadline refers to. For an answer it is the time when the answer has arrived.
+/// A waiting request: takes, or holds under one id, of one key or of several. It has no timer and reads no clock: `now` is an
+/// argument, by any clock, and for an answer it is the time when the answer has arrived.
 ///
-/// A caller calls [`poll`](Self::poll), or [`WaitQueues::poll`](super::WaitQueues::poll) for a queued
-/// waiter, until the step is [`Step::Done`]; if the client leaves before that, it applies what
-/// [`cancel`](Self::cancel) returns.
+/// A caller calls [`WaitQueues::poll`](super::WaitQueues::poll), or [`poll`](Self::poll) for a waiter without a queue, until
+/// the step is [`Step::Done`]. If the client leaves before that, it applies what
+/// [`WaitQueues::remove`](super::WaitQueues::remove) or [`cancel`](Self::cancel) returns.
+///
+/// ```
+/// use sluicegate_core::{
+///     EntryOperation, Operation, Policy, Timestamp, apply_all,
+///     wait::{Event, Step, WaitQueues, Waiter},
+/// };
+///
+/// let [user, tenant]: [Policy; 2] = ["gcra:1/10s".parse()?, "gcra:1/30s".parse()?];
+/// let (mut entries, mut now) = ([None, None], Timestamp::EPOCH);
+/// let mut operate = |[one, two]: [Operation<'_>; 2], now| {
+///     let [first, second] = &mut entries;
+///     let operations = &mut [
+///         EntryOperation { policy: &user, entry: first, operation: one },
+///         EntryOperation { policy: &tenant, entry: second, operation: two },
+///     ];
+///     apply_all(operations, now).expect("two keys")
+/// };
+/// assert!(operate([Operation::Take(1); 2], now).allowed());
+///
+/// let mut queues = WaitQueues::default();
+/// let takes = [("user", user.clone(), Operation::Take(1)), ("tenant", tenant.clone(), Operation::Take(1))];
+/// let mut waiter = Waiter::queued_all(takes, std::time::Duration::from_secs(60));
+/// let mut event = Event::Start;
+/// let answer = loop {
+///     event = match queues.poll(&mut waiter, now, event, || ()).step {
+///         Step::Apply => {
+///             Event::Answered(operate([waiter.operation(0), waiter.operation(1)], now))
+///         }
+///         Step::CheckOpen => Event::IsOpen(false),
+///         Step::Observe => Event::Observed(None),
+///         Step::SleepUntil(then) => {
+///             now = then; // a driver sleeps here
+///             Event::Woken
+///         }
+///         Step::Done(answer) => break answer,
+///         Step::Reject(full) => Err(full)?,
+///     }
+/// };
+/// let _ = queues.remove(&mut waiter);
+/// assert!(answer.allowed());
+/// assert_eq!(now.as_micros(), 30_000_000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
-pub struct Waiter {
-    request: WaitRequest,
+pub struct Waiter<K = ()> {
+    keys: SmallVec<[WaitingKey<K>; 1]>,
+    /// If units are held.
+    hold: Option<WaitingHold>,
+    /// Whether it is a request for one key, and not one for several of which there is one.
+    is_single: bool,
     mode: Mode,
+    timeout: Duration,
+    /// Known once it has started.
+    deadline: Timestamp,
+    /// The index of the key in whose queue it is.
+    position: Option<(usize, Ticket)>,
     state: State,
+    /// Whether its answer may let other requests for its keys pass, which are still to be woken.
+    answered: Option<bool>,
+}
+
+#[derive(Debug)]
+struct WaitingKey<K> {
+    key: K,
+    policy: Policy,
+    cost: u32,
+}
+
+#[derive(Debug)]
+struct WaitingHold {
+    id: Box<[u8]>,
+    ttl: Option<Duration>,
+    /// Whether the hold may be open, so that a peek could be denied by it.
+    may_be_open: bool,
 }
 
 /// How a request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// In the queue of its key.
+    /// In the queue of a key.
     Queued,
     /// By itself.
     Alone,
-    /// Only for the delay of the units that it has taken.
+    /// By itself, only for the delay of the units that it has taken.
     Once,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 enum State {
     New,
-    /// An operation is being applied.
-    Applying(Operation<'static>, Purpose),
-    /// The state of the key is being read, on arrival or (`is_last`) for the denial.
-    Observing {
+    /// A take of one key without a queue.
+    Single(KeyWaiter),
+    /// The queue of the only key decides what comes next. This operation is being applied.
+    InQueue(Option<Operation<'static>>),
+    /// Before the request for one key enters its queue: the hold may be open.
+    Arriving,
+    /// A hold that seemed to be open on the only key is applied.
+    Repeating,
+    /// A peek comes before an operation whose denial is recorded.
+    Peeking,
+    /// The peek denies the request. If the hold is open on every key, it is allowed nevertheless.
+    Checking(Answer),
+    /// `is_last`: the answer is final.
+    Applying {
         is_last: bool,
     },
-    /// It sleeps until it may pass, until it is the head, or until its deadline.
-    Waiting,
-    /// Its units are charged, unless by a fallback decision, for a departure to come.
-    Departing {
-        at: Timestamp,
-        answer: Answer,
-    },
-    Done(Answer),
+    Sleeping,
+    Done,
 }
 
-/// Why an operation is applied.
-#[derive(Clone, Debug)]
-enum Purpose {
-    /// It assigns the departure.
-    Reserve,
-    /// The head of the queue queries the store.
-    Head,
-    /// It was sent then, after a peek that allows the request. If another process comes between the two, the request waits
-    /// again.
-    Peeked { sent: Timestamp },
-    /// It was sent then, and settles whether the request passes.
-    Last { sent: Timestamp },
-    /// The expected time of passing, where the state of the key is not read.
-    PassTime { is_last: bool },
-    /// A denial is due. A request that would pass out of turn is denied until `pass_time`.
-    Deny { pass_time: Option<Timestamp> },
-    /// The request departs: reads the current state of the key.
-    Depart { reserved: Answer },
-    /// A departure is given back; the request is denied so.
-    Return(Answer),
+/// What comes next: a step of the caller, or of the queues.
+#[derive(Debug)]
+pub(super) enum Move {
+    Step(Step),
+    /// Leave the present queue, if any, and enter that of the key of that index.
+    Enter(usize),
+    /// Poll the queue that it is in.
+    Poll(KeyEvent),
+}
+
+impl<K> Waiter<K> {
+    /// A request for one key in [`WaitQueues`](super::WaitQueues), which waits for up to `timeout` after [`Event::Start`]: a
+    /// take or a hold. A take that cannot pass in time is denied at once, and the delay of a `leaky-queue` is waited for.
+    #[must_use]
+    pub fn queued(key: K, policy: Policy, operation: Operation<'_>, timeout: Duration) -> Self {
+        Self::new([(key, policy, operation)], timeout, Mode::Queued)
+    }
+
+    /// A request for several keys in [`WaitQueues`](super::WaitQueues), of all of them or of none: takes, or holds under one
+    /// id. It is denied at its deadline. The delay of a `leaky-queue` is in the answer, and is not waited for.
+    #[must_use]
+    pub fn queued_all<'a>(
+        operations: impl IntoIterator<Item = (K, Policy, Operation<'a>)>,
+        timeout: Duration,
+    ) -> Self {
+        Self { is_single: false, ..Self::new(operations, timeout, Mode::Queued) }
+    }
+
+    fn new<'a>(
+        operations: impl IntoIterator<Item = (K, Policy, Operation<'a>)>,
+        timeout: Duration,
+        mode: Mode,
+    ) -> Self {
+        let mut hold = None;
+        let keys = operations.into_iter().map(|(key, policy, operation)| {
+            if let Operation::Hold { id, ttl, .. } = operation {
+                hold = Some(WaitingHold { id: id.into(), ttl, may_be_open: false });
+            }
+            WaitingKey { key, policy, cost: operation.cost() }
+        });
+        let keys: SmallVec<[_; 1]> = keys.collect();
+        Self {
+            is_single: keys.len() == 1,
+            keys,
+            hold,
+            mode,
+            timeout,
+            deadline: Timestamp::EPOCH,
+            position: None,
+            state: State::New,
+            answered: None,
+        }
+    }
+
+    /// The number of keys.
+    #[must_use]
+    pub fn key_count(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// A key, by its index.
+    #[must_use]
+    pub fn key(&self, index: usize) -> &K {
+        &self.keys[index].key
+    }
+
+    /// The operation of [`Step::Apply`] on a key, by its index.
+    #[must_use]
+    pub fn operation(&self, index: usize) -> Operation<'_> {
+        match &self.state {
+            State::Peeking => Operation::Peek(self.keys[index].cost),
+            State::InQueue(Some(operation)) if !matches!(operation, Operation::Take(_)) => {
+                *operation
+            }
+            State::Single(waiter) => waiter.operation().unwrap_or(Operation::Peek(0)),
+            _ => self.attempted(index),
+        }
+    }
+
+    /// The take or the hold of a key.
+    #[must_use]
+    pub fn attempted(&self, index: usize) -> Operation<'_> {
+        let cost = self.keys[index].cost;
+        match &self.hold {
+            Some(WaitingHold { id, ttl, .. }) => Operation::Hold { id, cost, ttl: *ttl },
+            None => Operation::Take(cost),
+        }
+    }
+
+    /// The last moment at which the client can use a pass, once it has started.
+    #[must_use]
+    pub const fn deadline(&self) -> Timestamp {
+        self.deadline
+    }
+
+    /// The ticket of the queue that it is in.
+    #[must_use]
+    pub fn ticket(&self) -> Option<Ticket> {
+        self.position.map(|(_, ticket)| ticket)
+    }
+
+    /// The index of the key in whose queue it is.
+    #[cfg(test)]
+    pub(super) fn position(&self) -> Option<usize> {
+        self.position.map(|(index, _)| index)
+    }
+
+    /// The request for the queue of a key. Of several keys, and of a hold, nothing but the deadline denies it.
+    pub(super) fn request(&self, index: usize) -> KeyRequest {
+        let WaitingKey { policy, cost, .. } = &self.keys[index];
+        let holds = self.hold.is_some() || !self.is_single;
+        KeyRequest { policy: policy.clone(), cost: *cost, deadline: self.deadline, holds }
+    }
+
+    pub(super) fn entered(&mut self, index: usize, ticket: Ticket) {
+        self.position = Some((index, ticket));
+    }
+
+    /// It leaves its queue.
+    pub(super) fn leave(&mut self) -> Option<Ticket> {
+        self.position.take().map(|(_, ticket)| ticket)
+    }
+
+    /// The operations of a request that was answered, if others that wait for its keys do not know of them, once.
+    pub(super) fn take_effects(
+        &mut self,
+    ) -> impl Iterator<Item = (&K, &Policy, Operation<'_>, bool)> {
+        // The queue of one key has followed its takes.
+        let is_known = self.is_single && self.hold.is_none();
+        let answered = self.answered.take().filter(|_| !is_known);
+        let this = &*self;
+        answered.into_iter().flat_map(move |is_allowed| {
+            let keys = this.keys.iter().enumerate();
+            keys.map(move |(index, it)| (&it.key, &it.policy, this.attempted(index), is_allowed))
+        })
+    }
+
+    /// What comes next after an event. `has_queue`: whether others wait for its first key.
+    pub(super) fn advance(&mut self, now: Timestamp, event: Event, has_queue: bool) -> Move {
+        match (mem::replace(&mut self.state, State::Done), event) {
+            (State::New, Event::Start) => {
+                self.deadline = now + self.timeout;
+                self.start(now, has_queue)
+            }
+            (State::Single(mut waiter), event) => {
+                let step = match event {
+                    Event::Woken => waiter.poll(now, KeyEvent::Woken),
+                    Event::Answered(answer) => waiter.poll(now, KeyEvent::Answered(answer)),
+                    Event::Stopped => waiter.poll(now, KeyEvent::Stopped),
+                    event => unreachable!("{event:?} does not follow {waiter:?}"),
+                };
+                self.single(now, waiter, step)
+            }
+            (State::InQueue(Some(_)), Event::Answered(answer)) => {
+                self.poll_queue(KeyEvent::Answered(answer))
+            }
+            (State::InQueue(None), Event::Observed(observed)) => {
+                self.poll_queue(KeyEvent::Observed(observed))
+            }
+            (State::InQueue(None), Event::Woken) => self.poll_queue(KeyEvent::Woken),
+            (State::InQueue(None), Event::Stopped) => self.poll_queue(KeyEvent::Stopped),
+            (State::Arriving, Event::IsOpen(true)) => self.apply(State::Repeating),
+            (State::Arriving, Event::IsOpen(false)) => self.enter(0),
+            (State::Repeating, Event::Answered(answer)) if answer.allowed() => self.done(answer),
+            (State::Repeating, Event::Answered(_)) => self.enter(0),
+            (State::Peeking, Event::Answered(peek)) if peek.allowed() => {
+                self.apply(State::Applying { is_last: false })
+            }
+            (State::Peeking, Event::Answered(denial)) => match (self.mode, &self.hold) {
+                (Mode::Queued, Some(_)) => {
+                    self.state = State::Checking(denial);
+                    Move::Step(Step::CheckOpen)
+                }
+                _ => self.denied(now, denial, false),
+            },
+            (State::Checking(_), Event::IsOpen(true)) => {
+                self.apply(State::Applying { is_last: false })
+            }
+            (State::Checking(denial), Event::IsOpen(false)) => self.denied(now, denial, false),
+            (State::Applying { is_last: false }, Event::Answered(denial)) if !denial.allowed() => {
+                self.denied(now, denial, true)
+            }
+            (State::Applying { .. }, Event::Answered(answer)) => self.done(answer),
+            (State::Sleeping, Event::Woken) if self.mode != Mode::Queued => self.attempt(now),
+            (State::Sleeping, Event::Woken) if now < self.deadline => {
+                self.poll_queue(KeyEvent::Woken)
+            }
+            // What has happened since the last attempt may let it pass.
+            (State::Sleeping, Event::Woken | Event::Stopped) => {
+                self.apply(State::Applying { is_last: true })
+            }
+            (state, event) => unreachable!("{event:?} does not follow {state:?}"),
+        }
+    }
+
+    fn start(&mut self, now: Timestamp, has_queue: bool) -> Move {
+        if !self.is_single {
+            return self.attempt(now);
+        }
+        let WaitingKey { policy, cost, .. } = &self.keys[0];
+        let request = self.request(0);
+        match (self.mode, &self.hold) {
+            _ if *cost == 0 => self.apply(State::Applying { is_last: true }),
+            (Mode::Queued, Some(_)) if has_queue || peeks_first(policy) => {
+                self.state = State::Arriving;
+                Move::Step(Step::CheckOpen)
+            }
+            (Mode::Queued, _) => self.enter(0),
+            (_, Some(_)) => self.attempt(now),
+            (Mode::Alone, None) => self.start_single(now, KeyWaiter::alone(request)),
+            (Mode::Once, None) => self.start_single(now, KeyWaiter::once(request)),
+        }
+    }
+
+    fn start_single(&mut self, now: Timestamp, mut waiter: KeyWaiter) -> Move {
+        let step = waiter.poll(now, KeyEvent::Start);
+        self.single(now, waiter, step)
+    }
+
+    /// The step of a take without a queue.
+    fn single(&mut self, now: Timestamp, mut waiter: KeyWaiter, mut step: KeyStep) -> Move {
+        if step == KeyStep::Observe {
+            step = waiter.poll(now, KeyEvent::Observed(None));
+        }
+        self.state = State::Single(waiter);
+        match step {
+            KeyStep::Apply(_) | KeyStep::Observe => Move::Step(Step::Apply),
+            KeyStep::SleepUntil(then) => Move::Step(Step::SleepUntil(then)),
+            KeyStep::Done(answer) => Move::Step(Step::Done(answer)),
+        }
+    }
+
+    /// An attempt that records no denial.
+    fn attempt(&mut self, now: Timestamp) -> Move {
+        let may_be_open = self.hold.as_ref().is_some_and(|it| it.may_be_open);
+        let peeks = self.keys.iter().any(|it| peeks_first(&it.policy))
+            && (self.mode == Mode::Queued || now < self.deadline && !may_be_open);
+        self.apply(if peeks { State::Peeking } else { State::Applying { is_last: false } })
+    }
+
+    fn apply(&mut self, state: State) -> Move {
+        self.state = state;
+        Move::Step(Step::Apply)
+    }
+
+    fn done(&mut self, answer: Answer) -> Move {
+        self.answered = Some(answer.allowed());
+        Move::Step(Step::Done(answer))
+    }
+
+    fn enter(&mut self, key: usize) -> Move {
+        self.state = State::InQueue(None);
+        Move::Enter(key)
+    }
+
+    fn poll_queue(&mut self, event: KeyEvent) -> Move {
+        self.state = State::InQueue(None);
+        Move::Poll(event)
+    }
+
+    /// What comes next after a denial. `is_applied`: by an operation, which has recorded it, and not by a peek.
+    fn denied(&mut self, now: Timestamp, denial: Answer, is_applied: bool) -> Move {
+        if self.mode != Mode::Queued {
+            return self.pause(now, denial, is_applied);
+        }
+        let may_pass = denial.retry() != Some(Retry::Never) && now < self.deadline;
+        match self.position {
+            _ if !may_pass && is_applied => self.done(denial),
+            _ if !may_pass => self.apply(State::Applying { is_last: true }),
+            Some((key, _)) if key == denial.key => self.poll_queue(KeyEvent::Answered(denial)),
+            _ => self.enter(denial.key),
+        }
+    }
+
+    /// What comes next after a denial without a queue.
+    fn pause(&mut self, now: Timestamp, denial: Answer, is_applied: bool) -> Move {
+        if let Some(hold) = &mut self.hold {
+            // If a denial is not the store's own, the store may have made the hold.
+            hold.may_be_open = is_applied && denial.source != Source::Store;
+        }
+        let left = self.deadline.since(now);
+        match denial.retry() {
+            Some(Retry::After(after)) if !left.is_zero() => {
+                let waited = self.timeout.saturating_sub(left);
+                let pause = (waited / 8).clamp(MIN_PAUSE, MAX_PAUSE).min(after).min(left);
+                self.state = State::Sleeping;
+                Move::Step(Step::SleepUntil(now + pause))
+            }
+            _ if is_applied => self.done(denial),
+            _ => self.apply(State::Applying { is_last: true }),
+        }
+    }
+
+    /// What comes next after a step of the queue that it is in.
+    pub(super) fn follow_queue(&mut self, now: Timestamp, step: KeyStep) -> Move {
+        match step {
+            // Also after it has entered the queue: a change since the last attempt has not woken it.
+            KeyStep::Apply(_) if !self.is_single => self.attempt(now),
+            KeyStep::SleepUntil(then) if !self.is_single => {
+                self.state = State::Sleeping;
+                Move::Step(Step::SleepUntil(then))
+            }
+            KeyStep::Apply(operation) => {
+                self.state = State::InQueue(Some(operation));
+                Move::Step(Step::Apply)
+            }
+            KeyStep::SleepUntil(then) => Move::Step(Step::SleepUntil(then)),
+            KeyStep::Observe => Move::Step(Step::Observe),
+            KeyStep::Done(answer) => {
+                self.state = State::Done;
+                self.done(answer)
+            }
+        }
+    }
 }
 
 impl Waiter {
-    /// A waiter for [`WaitQueues::enqueue`](super::WaitQueues::enqueue).
+    /// A waiter without a queue, which waits for up to `timeout` after [`Event::Start`]. A take of one key reserves its units
+    /// where the policy allows that; otherwise the request competes with others each time that it may pass.
+    /// `may_be_open`: whether a hold of its id may be open.
     #[must_use]
-    pub const fn queued(request: WaitRequest) -> Self {
-        Self { request, mode: Mode::Queued, state: State::New }
+    pub fn alone<'a>(
+        operations: impl IntoIterator<Item = (Policy, Operation<'a>)>,
+        timeout: Duration,
+        may_be_open: bool,
+    ) -> Self {
+        let operations = operations.into_iter().map(|(policy, operation)| ((), policy, operation));
+        let mut waiter = Self::new(operations, timeout, Mode::Alone);
+        if let Some(hold) = &mut waiter.hold {
+            hold.may_be_open = may_be_open;
+        }
+        waiter
     }
 
-    /// A waiter without a queue. It reserves its units where the policy allows that; otherwise it competes
-    /// with other requests each time that it may pass.
+    /// A waiter that takes once, and waits only for the delay of a `leaky-queue`.
     #[must_use]
-    pub const fn alone(request: WaitRequest) -> Self {
-        Self { request, mode: Mode::Alone, state: State::New }
+    pub fn once(policy: Policy, cost: u32) -> Self {
+        Self::new([((), policy, Operation::Take(cost))], Duration::ZERO, Mode::Once)
     }
 
-    /// A waiter that takes once, and waits only for the delay of a `leaky-queue`, whatever its deadline.
-    #[must_use]
-    pub const fn once(request: WaitRequest) -> Self {
-        Self { request, mode: Mode::Once, state: State::New }
-    }
-
-    /// The request.
-    #[must_use]
-    pub const fn request(&self) -> &WaitRequest {
-        &self.request
-    }
-
-    /// The next step of a waiter without a queue.
+    /// The next step of a waiter without a queue: [`Step::Apply`], [`Step::SleepUntil`] or [`Step::Done`].
     ///
     /// # Panics
     /// The event is no answer to the last step.
     pub fn poll(&mut self, now: Timestamp, event: Event) -> Step {
-        match event {
-            Event::Observed(_) => self.observed(None),
-            event => self.advance(now, event, true),
+        match self.advance(now, event, false) {
+            Move::Step(step) => step,
+            next => unreachable!("{next:?} of a waiter without a queue"),
         }
     }
 
@@ -142,223 +537,8 @@ impl Waiter {
     #[must_use]
     pub fn cancel(&self) -> Option<Operation<'static>> {
         match &self.state {
-            State::Departing { answer, .. }
-            | State::Applying(_, Purpose::Depart { reserved: answer }) => self.refund(answer),
+            State::Single(waiter) => waiter.cancel(),
             _ => None,
         }
     }
-
-    /// The operation that gives back what `answer` has charged.
-    fn refund(&self, answer: &Answer) -> Option<Operation<'static>> {
-        (answer.source != Source::Fallback).then_some(Operation::Refund(self.request.cost))
-    }
-
-    /// Whether it reserves its departure instead of queueing.
-    pub(super) fn reserves(&self) -> bool {
-        match self.mode {
-            _ if self.request.holds => false,
-            Mode::Queued => self.request.departs(),
-            Mode::Alone => self.request.policy.can_reserve(),
-            Mode::Once => false,
-        }
-    }
-
-    /// Whether its units are assigned, so that it need not be queued.
-    pub(super) const fn has_passed(&self) -> bool {
-        match &self.state {
-            State::Departing { .. } => true,
-            State::Done(answer) => answer.decision.allowed(),
-            _ => false,
-        }
-    }
-
-    /// The operation that is being applied.
-    pub(super) const fn operation(&self) -> Option<Operation<'static>> {
-        match self.state {
-            State::Applying(operation, _) => Some(operation),
-            _ => None,
-        }
-    }
-
-    /// The next step after any event but an observation.
-    pub(super) fn advance(&mut self, now: Timestamp, event: Event, is_head: bool) -> Step {
-        match (self.state.clone(), event) {
-            (State::New, Event::Start) if self.reserves() => self.reserve(now),
-            (State::New, Event::Start) if self.mode == Mode::Once => self.take(now),
-            (State::New, Event::Start) if is_head => self.attempt(),
-            (State::New, Event::Start) if self.request.holds && now < self.request.deadline => {
-                self.sleep_until(self.request.deadline)
-            }
-            (State::New, Event::Start) => self.observe(now >= self.request.deadline),
-            (State::Waiting, Event::Woken) if self.reserves() => self.reserve(now),
-            (State::Waiting, Event::Woken) if is_head => self.attempt(),
-            (State::Waiting, Event::Woken) if now >= self.request.deadline => self.observe(true),
-            (State::Waiting, Event::Woken) => self.sleep_until(self.request.deadline),
-            (State::Waiting, Event::Stopped) => self.observe(true),
-            (State::Departing { at, .. }, Event::Woken) if now < at => Step::SleepUntil(at),
-            (State::Departing { answer, .. }, Event::Woken) if self.mode == Mode::Queued => {
-                self.apply(Operation::Peek(0), Purpose::Depart { reserved: answer })
-            }
-            (State::Departing { answer, .. }, Event::Woken) => self.done(answer),
-            (State::Departing { at, answer }, Event::Stopped) => {
-                self.give_back(answer, at.since(now))
-            }
-            (State::Applying(_, purpose), Event::Answered(answer)) => {
-                self.answered(now, purpose, answer)
-            }
-            (state, event) => unreachable!("{event:?} does not follow {state:?}"),
-        }
-    }
-
-    fn answered(&mut self, now: Timestamp, purpose: Purpose, answer: Answer) -> Step {
-        let deadline = self.request.deadline;
-        match (purpose, answer.outcome) {
-            // Another request was charged between the peek and this take, and the queue is longer now.
-            (Purpose::Peeked { sent } | Purpose::Last { sent }, Outcome::Allow { delay })
-                if self.mode != Mode::Once && !delay.is_zero() && sent + delay > deadline =>
-            {
-                self.give_back(answer, (sent + delay).since(deadline))
-            }
-            (
-                Purpose::Reserve | Purpose::Peeked { .. } | Purpose::Last { .. },
-                Outcome::Allow { .. },
-            ) => self.pass(now, answer),
-            // A store that is available again may grant the reservation.
-            (Purpose::Reserve, Outcome::Deny { retry: Retry::After(wait) })
-                if answer.source == Source::Fallback
-                    && self.mode == Mode::Alone
-                    && now + wait <= deadline =>
-            {
-                self.sleep_until(now + wait)
-            }
-            (Purpose::Head, Outcome::Allow { delay }) if peeks_first(&self.request.policy) => {
-                if !delay.is_zero() && now + delay > deadline {
-                    self.done(deny(&answer, delay.saturating_sub(deadline.since(now))))
-                } else {
-                    let take = Operation::Take(self.request.cost);
-                    self.apply(take, Purpose::Peeked { sent: now })
-                }
-            }
-            (Purpose::Head, Outcome::Allow { .. }) => self.pass(now, answer),
-            (
-                Purpose::Head | Purpose::Peeked { .. },
-                Outcome::Deny { retry: Retry::After(wait) },
-            ) if now + wait <= deadline => self.sleep_until(now + wait),
-            (Purpose::Head | Purpose::Peeked { .. }, Outcome::Deny { retry: Retry::After(_) })
-                if self.request.holds && now < deadline =>
-            {
-                self.sleep_until(deadline)
-            }
-            // The peek has recorded nothing.
-            (Purpose::Head, Outcome::Deny { .. }) if peeks_first(&self.request.policy) => {
-                self.take(now)
-            }
-            (Purpose::PassTime { is_last }, outcome) => {
-                self.state = State::Observing { is_last };
-                self.expected(match outcome {
-                    Outcome::Allow { .. } => Some(now),
-                    Outcome::Deny { retry: Retry::After(wait) } => Some(now + wait),
-                    Outcome::Deny { retry: Retry::Never } => None,
-                })
-            }
-            (Purpose::Deny { pass_time }, Outcome::Allow { .. }) => {
-                let wait = pass_time.unwrap_or(deadline).since(now);
-                self.done(deny(&answer, wait.max(Duration::from_micros(1))))
-            }
-            (Purpose::Deny { .. }, Outcome::Deny { .. }) => self.take(now),
-            (Purpose::Return(denial), _) => self.done(denial),
-            (Purpose::Depart { .. }, _)
-            | (
-                Purpose::Reserve | Purpose::Head | Purpose::Peeked { .. } | Purpose::Last { .. },
-                Outcome::Deny { .. },
-            ) => self.done(answer),
-        }
-    }
-
-    /// The next step after the state of the key was read: `pass_time` is when the request would pass after those
-    /// ahead of it, or a time before that (`Some(None)`: never). Without one, a peek decides.
-    pub(super) fn observed(&mut self, pass_time: Option<Option<Timestamp>>) -> Step {
-        match (self.state.clone(), pass_time) {
-            (State::Observing { .. }, Some(pass_time)) => self.expected(pass_time),
-            (State::Observing { is_last }, None) => {
-                let peek = Operation::Peek(self.request.cost);
-                self.apply(peek, Purpose::PassTime { is_last })
-            }
-            (state, _) => unreachable!("an observation does not follow {state:?}"),
-        }
-    }
-
-    fn expected(&mut self, pass_time: Option<Timestamp>) -> Step {
-        let deadline = self.request.deadline;
-        let is_last = matches!(self.state, State::Observing { is_last: true });
-        if is_last || pass_time.is_none_or(|at| at > deadline) {
-            let peek = Operation::Peek(self.request.cost);
-            return self.apply(peek, Purpose::Deny { pass_time });
-        }
-        self.sleep_until(deadline)
-    }
-
-    fn reserve(&mut self, now: Timestamp) -> Step {
-        let WaitRequest { cost, deadline, .. } = self.request;
-        let reserve = Operation::Reserve { cost, max_wait: deadline.since(now) };
-        self.apply(reserve, Purpose::Reserve)
-    }
-
-    /// An attempt as the head of the queue.
-    fn attempt(&mut self) -> Step {
-        let cost = self.request.cost;
-        let peeks = peeks_first(&self.request.policy);
-        let operation = if peeks { Operation::Peek(cost) } else { Operation::Take(cost) };
-        self.apply(operation, Purpose::Head)
-    }
-
-    fn take(&mut self, now: Timestamp) -> Step {
-        self.apply(Operation::Take(self.request.cost), Purpose::Last { sent: now })
-    }
-
-    /// Its units are assigned: holds the request until its departure.
-    fn pass(&mut self, now: Timestamp, answer: Answer) -> Step {
-        if answer.delay().is_zero() {
-            return self.done(answer);
-        }
-        let at = now + answer.delay();
-        self.state = State::Departing { at, answer };
-        Step::SleepUntil(at)
-    }
-
-    /// Denies a request whose units are charged, after it has given them back.
-    fn give_back(&mut self, answer: Answer, retry: Duration) -> Step {
-        let refund = self.refund(&answer);
-        let denial = deny(&answer, retry);
-        match refund {
-            Some(refund) => self.apply(refund, Purpose::Return(denial)),
-            None => self.done(denial),
-        }
-    }
-
-    fn apply(&mut self, operation: Operation<'static>, purpose: Purpose) -> Step {
-        self.state = State::Applying(operation, purpose);
-        Step::Apply(operation)
-    }
-
-    fn observe(&mut self, is_last: bool) -> Step {
-        self.state = State::Observing { is_last };
-        Step::Observe
-    }
-
-    fn sleep_until(&mut self, at: Timestamp) -> Step {
-        self.state = State::Waiting;
-        Step::SleepUntil(at)
-    }
-
-    fn done(&mut self, answer: Answer) -> Step {
-        self.state = State::Done(answer.clone());
-        Step::Done(answer)
-    }
-}
-
-/// `answer` as a denial.
-fn deny(answer: &Answer, retry: Duration) -> Answer {
-    let outcome = Outcome::Deny { retry: Retry::After(retry) };
-    Answer::new(Decision { outcome, ..answer.decision }, answer.source)
 }

@@ -8,7 +8,7 @@ use std::sync::{
 use parking_lot::Mutex;
 use sluicegate_core::{
     Operation, Policy, Timestamp,
-    wait::{self, Event, QueueFull, Step, Ticket, WaitRequest},
+    wait::{self, Event, Step, Ticket, Waiter},
 };
 use tokio::sync::Notify;
 
@@ -28,39 +28,28 @@ impl WaitQueues {
         self.waiting.load(Ordering::SeqCst)
     }
 
-    /// Whether a request waits in the queue of `key`.
-    pub(crate) fn has_queue(&self, key: &[u8]) -> bool {
-        self.waiting() > 0 && self.queues.lock().has_queue(key)
-    }
-
-    /// Adds a request, which `woken` wakes.
-    pub(crate) fn enqueue(
+    /// The next step of a request, which `woken` wakes.
+    pub(crate) fn poll(
         &self,
-        key: &Arc<[u8]>,
-        request: WaitRequest,
+        waiter: &mut Waiter<Arc<[u8]>>,
+        now: Timestamp,
+        event: Event,
         woken: &Arc<Notify>,
-    ) -> Result<Ticket, QueueFull> {
+    ) -> Step {
         let mut queues = self.queues.lock();
-        let ticket = queues.enqueue(Arc::clone(key), request, Arc::clone(woken))?;
+        let polled = queues.poll(waiter, now, event, || Arc::clone(woken));
+        polled.wake.into_iter().for_each(|head| wake(&mut queues, Some(head)));
         self.waiting.store(queues.waiting(), Ordering::SeqCst);
-        Ok(ticket)
-    }
-
-    /// The next step of a request.
-    pub(crate) fn poll(&self, ticket: Ticket, now: Timestamp, event: Event) -> Step {
-        let mut queues = self.queues.lock();
-        let polled = queues.poll(ticket, now, event);
-        wake(&mut queues, polled.wake);
         polled.step
     }
 
     /// Removes a request. Returns the refund that is to be applied.
-    pub(crate) fn remove(&self, ticket: Ticket) -> Option<Operation<'static>> {
+    pub(crate) fn remove(&self, waiter: &mut Waiter<Arc<[u8]>>) -> Option<Operation<'static>> {
         let mut queues = self.queues.lock();
-        let (_, refund, head) = queues.remove(ticket)?;
-        wake(&mut queues, head);
+        let left = queues.remove(waiter);
+        left.wake.into_iter().for_each(|head| wake(&mut queues, Some(head)));
         self.waiting.store(queues.waiting(), Ordering::SeqCst);
-        refund
+        left.refund
     }
 
     /// An operation was applied to `key`, and allowed or not: requests that wait for it may now pass.

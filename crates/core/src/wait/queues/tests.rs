@@ -7,8 +7,8 @@ use crate::{Answer, Decision, Entry, Outcome, Retry, apply};
 
 const LATE: u64 = u64::MAX >> 12;
 
-fn request(policy: &str, cost: u32, deadline: u64) -> WaitRequest {
-    WaitRequest::take(policy.parse().unwrap(), cost, at(deadline))
+fn request(policy: &str, cost: u32, deadline: u64) -> KeyRequest {
+    KeyRequest::take(policy.parse().unwrap(), cost, at(deadline))
 }
 
 fn at(micros: u64) -> Timestamp {
@@ -37,8 +37,8 @@ fn wait_queues_full_reject_and_free_memory_when_empty() {
     assert_eq!(queues.enqueue(11, queued.clone(), ()), Err(QueueFull::All));
     assert_eq!(queues.waiting(), MAX_WAITERS);
     for ticket in tickets {
-        assert!(queues.remove(ticket).is_some());
-        assert!(queues.remove(ticket).is_none());
+        assert!(queues.remove_key(ticket).is_some());
+        assert!(queues.remove_key(ticket).is_none());
     }
     assert_eq!(queues.waiting(), 0);
     assert!(queues.queues.is_empty());
@@ -51,14 +51,14 @@ fn remove_head_returns_next_head() {
     let [a, b, c, d] = ["a", "b", "c", "d"]
         .map(|it| queues.enqueue(0, request("gcra:1/1s", 1, LATE), it).unwrap());
     assert_eq!(queues.head(&0), Some(a));
-    assert_eq!(queues.remove(b), Some(("b", None, None)));
+    assert_eq!(queues.remove_key(b), Some(("b", None, None)));
     assert_eq!(queues.leave(&0, a, true), Some(c));
     assert_eq!(queues.leave(&0, a, true), None);
     assert_eq!((queues.queues[&0].queued.clone(), queues.waiting()), (vec![c, d].into(), 3));
-    assert_eq!(queues.remove(a), Some(("a", None, None)));
+    assert_eq!(queues.remove_key(a), Some(("a", None, None)));
     assert_eq!(queues.all_changed(), [c]);
-    assert_eq!(queues.remove(c), Some(("c", None, Some(d))));
-    assert_eq!(queues.remove(d), Some(("d", None, None)));
+    assert_eq!(queues.remove_key(c), Some(("c", None, Some(d))));
+    assert_eq!(queues.remove_key(d), Some(("d", None, None)));
     assert_eq!(queues.waiting(), 0);
 }
 
@@ -109,7 +109,7 @@ fn applied_take_that_may_begin_a_window_wakes_head() {
 }
 
 /// When the last of `requests` would pass if they came at `now`, one after the other.
-fn last_pass(requests: &[WaitRequest], now: u64) -> Option<u64> {
+fn last_pass(requests: &[KeyRequest], now: u64) -> Option<u64> {
     let mut queues = WaitQueues::default();
     let mut pass_time = None;
     for request in requests {
@@ -150,7 +150,7 @@ fn earliest_pass_after_every_change_is_lower_bound() {
         (random >> 33) % most
     };
     let (mut queues, mut entry, mut now) = (WaitQueues::default(), None, 0);
-    let mut waiting: VecDeque<(Ticket, WaitRequest)> = VecDeque::new();
+    let mut waiting: VecDeque<(Ticket, KeyRequest)> = VecDeque::new();
     let mut exact = 0;
     for _ in 0..4000 {
         now += below(60_000);
@@ -158,7 +158,7 @@ fn earliest_pass_after_every_change_is_lower_bound() {
         waiting.retain(|(ticket, queued)| {
             let stays = queued.deadline >= at(now);
             if !stays {
-                queues.remove(*ticket);
+                queues.remove_key(*ticket);
             }
             stays
         });
@@ -174,7 +174,7 @@ fn earliest_pass_after_every_change_is_lower_bound() {
             2 if !waiting.is_empty() => {
                 let index = usize::try_from(below(waiting.len() as u64)).unwrap();
                 let (ticket, _) = waiting.remove(index).unwrap();
-                queues.remove(ticket);
+                queues.remove_key(ticket);
             }
             3..24 => {
                 if let Some((ticket, head)) = waiting.front()
@@ -183,7 +183,7 @@ fn earliest_pass_after_every_change_is_lower_bound() {
                         .allowed()
                 {
                     queues.leave(&0, *ticket, true);
-                    queues.remove(*ticket);
+                    queues.remove_key(*ticket);
                     waiting.pop_front();
                 }
             }
@@ -205,13 +205,13 @@ fn earliest_pass_after_every_change_is_lower_bound() {
                 if waiting.len() < 40 {
                     waiting.push_back((ticket, new));
                 } else {
-                    queues.remove(ticket);
+                    queues.remove_key(ticket);
                 }
             }
         }
     }
     for (ticket, _) in waiting {
-        queues.remove(ticket);
+        queues.remove_key(ticket);
     }
     assert_eq!(queues.projected_bytes, 0);
     assert!(exact > 300, "{exact} of 4000 were exact");
@@ -235,7 +235,7 @@ fn projections_many_keys_take_bounded_memory() {
     }
     assert!((1..=MAX_TOTAL_BYTES).contains(&queues.projected_bytes), "{}", queues.projected_bytes);
     for ticket in tickets {
-        queues.remove(ticket);
+        queues.remove_key(ticket);
     }
     assert_eq!(queues.projected_bytes, 0);
 }
@@ -251,28 +251,28 @@ fn denied_for(seconds: u64) -> Answer {
 #[test]
 fn waiter_hold_is_denied_at_its_deadline_only() {
     // A take under this policy would reserve its departure.
-    let hold = WaitRequest::hold("gcra:1/1m".parse().unwrap(), 1, at(5_000_000));
-    let mut waiter = Waiter::alone(hold);
-    let take = Step::Apply(Operation::Take(1));
-    assert_eq!(waiter.poll(at(0), Event::Start), take);
+    let hold = KeyRequest::hold("gcra:1/1m".parse().unwrap(), 1, at(5_000_000));
+    let mut waiter = KeyWaiter::alone(hold);
+    let take = KeyStep::Apply(Operation::Take(1));
+    assert_eq!(waiter.poll(at(0), KeyEvent::Start), take);
     // A hold may be settled before it expires: the request waits on.
-    let sleep = Step::SleepUntil(at(5_000_000));
-    assert_eq!(waiter.poll(at(0), Event::Answered(denied_for(30))), sleep);
-    assert_eq!(waiter.poll(at(1_000_000), Event::Woken), take);
-    let expiry = Step::SleepUntil(at(3_000_000));
-    assert_eq!(waiter.poll(at(1_000_000), Event::Answered(denied_for(2))), expiry);
-    assert_eq!(waiter.poll(at(5_000_000), Event::Woken), take);
+    let sleep = KeyStep::SleepUntil(at(5_000_000));
+    assert_eq!(waiter.poll(at(0), KeyEvent::Answered(denied_for(30))), sleep);
+    assert_eq!(waiter.poll(at(1_000_000), KeyEvent::Woken), take);
+    let expiry = KeyStep::SleepUntil(at(3_000_000));
+    assert_eq!(waiter.poll(at(1_000_000), KeyEvent::Answered(denied_for(2))), expiry);
+    assert_eq!(waiter.poll(at(5_000_000), KeyEvent::Woken), take);
     let denied = denied_for(26);
-    assert_eq!(waiter.poll(at(5_000_000), Event::Answered(denied.clone())), Step::Done(denied));
+    assert_eq!(waiter.poll(at(5_000_000), KeyEvent::Answered(denied.clone())), KeyStep::Done(denied));
 }
 
 #[test]
 fn waiter_hold_that_never_fits_is_denied_at_once() {
-    let hold = WaitRequest::hold("concurrency:1/1m".parse().unwrap(), 2, at(5_000_000));
-    let mut waiter = Waiter::alone(hold);
-    assert_eq!(waiter.poll(at(0), Event::Start), Step::Apply(Operation::Take(2)));
+    let hold = KeyRequest::hold("concurrency:1/1m".parse().unwrap(), 2, at(5_000_000));
+    let mut waiter = KeyWaiter::alone(hold);
+    assert_eq!(waiter.poll(at(0), KeyEvent::Start), KeyStep::Apply(Operation::Take(2)));
     let outcome = Outcome::Deny { retry: Retry::Never };
     let decision = Decision { outcome, ..denied_for(0).decision };
-    let step = waiter.poll(at(0), Event::Answered(decision.into()));
-    assert_eq!(step, Step::Done(decision.into()));
+    let step = waiter.poll(at(0), KeyEvent::Answered(decision.into()));
+    assert_eq!(step, KeyStep::Done(decision.into()));
 }

@@ -4,9 +4,14 @@ use std::time::Duration;
 
 use super::{
     super::{Event, Step, Waiter},
-    world::{HOUR, SECOND, at, request},
+    world::{HOUR, SECOND, at},
 };
 use crate::{Answer, Decision, Operation, Outcome, Policy, Retry, Source, Timestamp, apply};
+
+fn alone(policy: &str, timeout: u64) -> Waiter {
+    let take = (policy.parse().unwrap(), Operation::Take(1));
+    Waiter::alone([take], Duration::from_micros(timeout), false)
+}
 
 /// Runs a waiter without a queue. `answer` is the store, which may take time.
 fn run_alone(
@@ -15,17 +20,17 @@ fn run_alone(
     mut answer: impl FnMut(&mut Timestamp, Operation<'static>) -> Event,
 ) -> (Timestamp, Answer) {
     let mut now = Timestamp::EPOCH;
-    let mut waiter = Waiter::alone(request(policy, 1, at(timeout)));
+    let mut waiter = alone(policy, timeout);
     let mut event = Event::Start;
     loop {
         event = match waiter.poll(now, event) {
-            Step::Apply(operation) => answer(&mut now, operation),
-            Step::Observe => Event::Observed(None),
+            Step::Apply => answer(&mut now, waiter.operation(0).with_id(&[])),
             Step::SleepUntil(then) => {
                 now = now.max(then);
                 Event::Woken
             }
             Step::Done(answer) => return (now, answer),
+            step => panic!("{step:?}"),
         };
     }
 }
@@ -122,17 +127,17 @@ fn cancel_fallback_departure_gives_nothing_back() {
         let policy = "leaky-queue:1/1s".parse().unwrap();
         let mut entry = None;
         let _ = apply(&policy, &mut entry, Timestamp::EPOCH, Operation::Take(1));
-        let mut waiter = Waiter::alone(request("leaky-queue:1/1s", 1, at(HOUR)));
-        let Step::Apply(operation) = waiter.poll(Timestamp::EPOCH, Event::Start) else {
-            panic!("no operation")
-        };
+        let mut waiter = alone("leaky-queue:1/1s", HOUR);
+        assert_eq!(waiter.poll(Timestamp::EPOCH, Event::Start), Step::Apply);
+        let operation = waiter.operation(0);
         assert_eq!(waiter.cancel(), None);
         let decision = apply(&policy, &mut entry, Timestamp::EPOCH, operation).unwrap();
         let event = Event::Answered(Answer::new(decision, source));
         assert_eq!(waiter.poll(Timestamp::EPOCH, event), Step::SleepUntil(at(SECOND)));
         assert_eq!(waiter.cancel(), refund);
         let step = waiter.poll(at(1), Event::Stopped);
-        assert_eq!(matches!(step, Step::Apply(Operation::Refund(1))), refund.is_some());
+        let refunds = step == Step::Apply && waiter.operation(0) == Operation::Refund(1);
+        assert_eq!(refunds, refund.is_some());
         assert_eq!(waiter.cancel(), None);
     }
 }
@@ -141,13 +146,12 @@ fn cancel_fallback_departure_gives_nothing_back() {
 fn once_waits_for_the_delay_only() {
     for (policy, expected) in [("leaky-queue:1/1s:capacity=9", Some(SECOND)), ("gcra:1/1s", None)] {
         let mut entry = None;
-        let request = request(policy, 1, at(0));
-        let _ = apply(&request.policy, &mut entry, at(0), Operation::Take(1));
-        let mut waiter = Waiter::once(request);
-        let Step::Apply(operation @ Operation::Take(1)) = waiter.poll(at(0), Event::Start) else {
-            panic!("no take")
-        };
-        let decision = apply(&policy.parse().unwrap(), &mut entry, at(0), operation).unwrap();
+        let policy: Policy = policy.parse().unwrap();
+        let _ = apply(&policy, &mut entry, at(0), Operation::Take(1));
+        let mut waiter = Waiter::once(policy.clone(), 1);
+        assert_eq!(waiter.poll(at(0), Event::Start), Step::Apply);
+        assert_eq!(waiter.operation(0), Operation::Take(1));
+        let decision = apply(&policy, &mut entry, at(0), waiter.operation(0)).unwrap();
         let answer = Answer::from(decision);
         match (waiter.poll(at(0), Event::Answered(answer.clone())), expected) {
             (Step::SleepUntil(then), Some(expected)) => {
@@ -157,6 +161,81 @@ fn once_waits_for_the_delay_only() {
             }
             (step, None) => assert_eq!(step, Step::Done(answer)),
             (step, _) => panic!("{step:?}"),
+        }
+    }
+}
+
+/// The times of the attempts of a hold that is always denied.
+fn attempts(timeout: u64, retry: Retry) -> Vec<u64> {
+    let hold = Operation::Hold { id: b"a", cost: 1, ttl: None };
+    let policy = "concurrency:1/1h".parse().unwrap();
+    let mut waiter = Waiter::alone([(policy, hold)], Duration::from_micros(timeout), false);
+    let (mut now, mut event, mut attempts) = (Timestamp::EPOCH, Event::Start, Vec::new());
+    loop {
+        event = match waiter.poll(now, event) {
+            Step::Apply => {
+                assert_eq!(waiter.operation(0), hold);
+                attempts.push(now.as_micros());
+                Event::Answered(denied(retry, Source::Store))
+            }
+            Step::SleepUntil(then) => {
+                now = then;
+                Event::Woken
+            }
+            Step::Done(answer) => {
+                assert_eq!(answer.retry(), Some(retry));
+                return attempts;
+            }
+            step => panic!("{step:?}"),
+        };
+    }
+}
+
+fn denied(retry: Retry, source: Source) -> Answer {
+    let outcome = Outcome::Deny { retry };
+    let reset_after = Duration::from_secs(9);
+    Answer::new(Decision { outcome, limit: 1, remaining: 0, reset_after, binding: 0 }, source)
+}
+
+#[test]
+fn alone_hold_pauses_longer_the_longer_it_has_waited() {
+    let later = Retry::After(Duration::from_secs(5));
+    let times = attempts(10 * SECOND, later);
+    assert_eq!(times[..3], [0, 1_000, 2_000]);
+    let pauses: Vec<_> = times.windows(2).map(|pair| (pair[0], pair[1] - pair[0])).collect();
+    for (waited, pause) in &pauses {
+        let expected = (waited / 8).clamp(1_000, 250_000).min(10 * SECOND - waited);
+        assert_eq!(*pause, expected, "after {waited} us");
+    }
+    assert_eq!((times.len(), times.last()), (88, Some(&(10 * SECOND))));
+    let soon = attempts(SECOND, Retry::After(Duration::from_micros(700)));
+    assert_eq!(soon[..3], [0, 700, 1_400], "then it passes");
+    assert_eq!(attempts(10 * SECOND, Retry::Never), [0]);
+    assert_eq!(attempts(0, later), [0]);
+}
+
+/// A fallback may have hidden that the store has made the hold, which a peek would then be denied by.
+#[test]
+fn alone_hold_under_count_all_peeks_first_unless_it_may_be_open() {
+    let policy: Policy = "concurrency:1/1h,sliding-log:1/1h:count=all".parse().unwrap();
+    let hold = Operation::Hold { id: b"a", cost: 1, ttl: None };
+    let later = Retry::After(Duration::from_secs(5));
+    for (may_be_open, source, expected) in [
+        (false, Source::Store, [Operation::Peek(1), Operation::Peek(1)]),
+        (true, Source::Store, [hold, Operation::Peek(1)]),
+        (true, Source::Fallback, [hold, hold]),
+    ] {
+        let timeout = Duration::from_secs(9);
+        let mut waiter = Waiter::alone([(policy.clone(), hold)], timeout, may_be_open);
+        let (mut now, mut event) = (Timestamp::EPOCH, Event::Start);
+        for operation in expected {
+            assert_eq!(waiter.poll(now, event), Step::Apply);
+            assert_eq!(waiter.operation(0), operation, "{may_be_open} {source:?}");
+            let Step::SleepUntil(then) = waiter.poll(now, Event::Answered(denied(later, source)))
+            else {
+                panic!("no pause");
+            };
+            (now, event) = (then, Event::Woken);
         }
     }
 }

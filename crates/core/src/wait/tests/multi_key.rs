@@ -331,7 +331,7 @@ proptest! {
         for (key, policy) in POLICIES.iter().enumerate() {
             let policy: Policy = policy.parse().unwrap();
             let peek = apply(&policy, &mut world.entries[key], world.now, Operation::Peek(1));
-            let is_head = world.requests.values().any(|it| it.queue.is_some_and(|it| it.0 == key));
+            let is_head = world.requests.values().any(|it| it.queue() == Some(key));
             prop_assert!(!(is_head && peek.unwrap().allowed()), "key {} waits in vain", key);
         }
         world.run_until(world.now.as_micros() + 1000 * SECOND);

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::{
-    super::{Event, MultiKeyEvent, MultiKeyStep, MultiKeyWaiter, Ticket, WaitQueues},
+    super::{Event, Step, Ticket, WaitQueues, Waiter},
     world::at,
 };
 use crate::{
@@ -33,18 +33,21 @@ pub(super) struct MultiKeyWorld {
 
 /// A request with its driver.
 pub(super) struct Request {
-    waiter: MultiKeyWaiter,
+    waiter: Waiter<usize>,
     takes: Vec<(usize, Policy, u32)>,
-    pub(super) step: MultiKeyStep,
-    /// The key in whose queue it is.
-    pub(super) queue: Option<(usize, Ticket)>,
+    pub(super) step: Step,
     is_woken: bool,
 }
 
 impl Request {
+    /// The key in whose queue it is.
+    pub(super) fn queue(&self) -> Option<usize> {
+        self.waiter.position().map(|index| *self.waiter.key(index))
+    }
+
     /// Whether its driver sleeps.
     pub(super) fn sleeps(&self, now: Timestamp) -> bool {
-        matches!(self.step, MultiKeyStep::SleepUntil(_, then) if !self.is_woken && now < then)
+        matches!(self.step, Step::SleepUntil(then) if !self.is_woken && now < then)
     }
 }
 
@@ -64,17 +67,19 @@ impl MultiKeyWorld {
     pub(super) fn arrive(&mut self, takes: Takes<'_>, id: Option<&str>, timeout: u64) -> usize {
         let takes = takes.iter().map(|(key, policy, cost)| (*key, policy.parse().unwrap(), *cost));
         let takes: Vec<(usize, Policy, u32)> = takes.collect();
-        let policies = takes.iter().map(|(_, policy, cost)| (policy.clone(), *cost));
         let timeout = Duration::from_micros(timeout);
         let operation = match id {
             Some(id) => Operation::Hold { id: id.as_bytes(), cost: 0, ttl: TTL },
             None => Operation::Take(0),
         };
-        let mut waiter = MultiKeyWaiter::new(policies, operation, timeout);
-        let step = waiter.poll(self.now, MultiKeyEvent::Start);
+        let operations = takes
+            .iter()
+            .map(|(key, policy, cost)| (*key, policy.clone(), operation.with_cost(*cost)));
+        let waiter = Waiter::queued_all(operations, timeout);
         self.last += 1;
-        let request = Request { waiter, takes, step, queue: None, is_woken: false };
-        self.requests.insert(self.last, request);
+        let step = Step::SleepUntil(self.now);
+        self.requests.insert(self.last, Request { waiter, takes, step, is_woken: false });
+        self.poll(self.last, Event::Start);
         self.last
     }
 
@@ -112,25 +117,23 @@ impl MultiKeyWorld {
 
     /// The client of a request disconnects.
     pub(super) fn kill(&mut self, number: usize) {
-        let request = self.requests.remove(&number).unwrap();
-        self.leave(request.queue);
+        let mut request = self.requests.remove(&number).unwrap();
+        self.leave(&mut request.waiter);
         self.run();
     }
 
     /// No request waits any longer.
     pub(super) fn stop(&mut self) {
         for number in self.requests.keys().copied().collect::<Vec<_>>() {
-            self.poll(number, MultiKeyEvent::Stopped);
+            self.poll(number, Event::Stopped);
             self.run();
         }
     }
 
-    fn leave(&mut self, queue: Option<(usize, Ticket)>) {
-        let left = queue.and_then(|(_, ticket)| self.queues.remove(ticket));
-        if let Some((_, refund, head)) = left {
-            assert_eq!(refund, None, "nothing is charged while it waits");
-            self.wake(head);
-        }
+    fn leave(&mut self, waiter: &mut Waiter<usize>) {
+        let left = self.queues.remove(waiter);
+        assert_eq!(left.refund, None, "nothing is charged while it waits");
+        left.wake.into_iter().for_each(|head| self.wake(Some(head)));
     }
 
     fn wake(&mut self, head: Option<Ticket>) {
@@ -140,17 +143,15 @@ impl MultiKeyWorld {
         }
     }
 
-    fn poll(&mut self, number: usize, event: MultiKeyEvent) {
+    fn poll(&mut self, number: usize, event: Event) {
         let request = self.requests.get_mut(&number).unwrap();
-        request.step = request.waiter.poll(self.now, event);
-        if let MultiKeyStep::Done(answer) = &request.step {
+        let polled = self.queues.poll(&mut request.waiter, self.now, event, || number);
+        request.step = polled.step;
+        polled.wake.into_iter().for_each(|head| self.wake(Some(head)));
+        if let Step::Done(answer) = &self.requests[&number].step {
             self.answers.push((number, self.now, answer.clone()));
-            let Request { takes, queue, .. } = self.requests.remove(&number).unwrap();
-            self.leave(queue);
-            for (key, ..) in takes {
-                let head = self.queues.changed(&key);
-                self.wake(head);
-            }
+            let mut request = self.requests.remove(&number).unwrap();
+            self.leave(&mut request.waiter);
         }
     }
 
@@ -158,60 +159,42 @@ impl MultiKeyWorld {
     pub(super) fn step(&mut self, number: usize) {
         let Some(request) = self.requests.get_mut(&number) else { return };
         let event = match &request.step {
-            MultiKeyStep::Apply => self.attempt(number),
-            MultiKeyStep::CheckOpen(id) => {
+            Step::Apply => self.attempt(number),
+            Step::CheckOpen => {
+                let id = request.waiter.attempted(0).id().unwrap();
                 let is_open = |key: usize| {
                     self.entries[key].as_ref().is_some_and(|it| it.has_open_hold(id, self.now))
                 };
-                MultiKeyEvent::IsOpen(request.takes.iter().all(|(key, ..)| is_open(*key)))
+                Event::IsOpen(request.takes.iter().all(|(key, ..)| is_open(*key)))
             }
-            MultiKeyStep::Enter { key, request: entered } => {
-                let (key, entered) = (request.takes[*key].0, entered.clone());
-                let left = request.queue.take();
-                self.leave(left);
-                let ticket = self.queues.enqueue(key, entered, number).unwrap();
-                self.requests.get_mut(&number).unwrap().queue = Some((key, ticket));
-                MultiKeyEvent::Entered(ticket)
-            }
-            MultiKeyStep::Poll(ticket, event) => {
-                let event = match event {
-                    Event::Start => Event::Start,
-                    Event::Woken => Event::Woken,
-                    Event::Answered(answer) => Event::Answered(answer.clone()),
-                    event => panic!("{event:?}"),
-                };
-                let polled = self.queues.poll(*ticket, self.now, event);
-                self.wake(polled.wake);
-                MultiKeyEvent::Queued(polled.step)
-            }
-            MultiKeyStep::SleepUntil(..) => {
+            Step::SleepUntil(..) => {
                 request.is_woken = false;
-                MultiKeyEvent::Woken
+                Event::Woken
             }
-            MultiKeyStep::Done(_) => unreachable!("it is removed"),
+            step => unreachable!("{step:?} of several keys"),
         };
         self.poll(number, event);
     }
 
-    fn attempt(&mut self, number: usize) -> MultiKeyEvent {
+    fn attempt(&mut self, number: usize) -> Event {
         let Request { takes, waiter, .. } = &self.requests[&number];
-        let operation = waiter.operation();
         let mut entries: Vec<_> = takes.iter().map(|(key, ..)| self.entries[*key].take()).collect();
         let parts = takes.iter().zip(&mut entries);
         let mut parts: Vec<_> = parts
-            .map(|((_, policy, cost), entry)| EntryOperation {
+            .enumerate()
+            .map(|(index, ((_, policy, _), entry))| EntryOperation {
                 policy,
                 entry,
-                operation: operation.with_cost(*cost),
+                operation: waiter.operation(index),
             })
             .collect();
+        let is_peek = matches!(parts[0].operation, Operation::Peek(_));
         let decided = apply_all(&mut parts, self.now).unwrap();
         for ((key, ..), entry) in takes.iter().zip(entries) {
             self.entries[*key] = entry;
         }
-        let is_peek = matches!(operation, Operation::Peek(_));
         self.applied.push((number, is_peek, decided.allowed()));
-        MultiKeyEvent::Answered(decided)
+        Event::Answered(decided)
     }
 
     /// Runs all drivers until they sleep.
@@ -230,7 +213,7 @@ impl MultiKeyWorld {
         self.run();
         let next = |world: &Self| {
             let times = world.requests.values().filter_map(|request| match request.step {
-                MultiKeyStep::SleepUntil(_, then) => Some(then),
+                Step::SleepUntil(then) => Some(then),
                 _ => None,
             });
             times.min().filter(|then| *then <= at(micros))
@@ -253,7 +236,7 @@ impl MultiKeyWorld {
 
     /// The key in whose queue a request is.
     pub(super) fn queue(&self, number: usize) -> Option<usize> {
-        self.requests.get(&number)?.queue.map(|(key, _)| key)
+        self.requests.get(&number)?.queue()
     }
 
     /// Units of a key in use, apart from those that are held.

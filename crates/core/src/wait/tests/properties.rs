@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::{
-    super::{Step, Ticket, peeks_first},
+    super::{Ticket, key_waiter::{KeyEvent, KeyStep}, peeks_first},
     world::{SECOND, World, at},
 };
 use crate::{Operation, Policy, apply};
@@ -32,7 +32,7 @@ enum Act {
     Kill(usize),
     Stop(usize),
     /// The driver does one step.
-    Step(usize),
+    KeyStep(usize),
     Pass(u64),
     Take(u32),
     Charge(u32),
@@ -46,7 +46,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         4 => (1..5_u32, 0..20 * SECOND).prop_map(|(cost, timeout)| Act::Arrive { cost, timeout }),
         1 => any::<usize>().prop_map(Act::Kill),
         1 => any::<usize>().prop_map(Act::Stop),
-        6 => any::<usize>().prop_map(Act::Step),
+        6 => any::<usize>().prop_map(Act::KeyStep),
         3 => (0..2 * SECOND).prop_map(Act::Pass),
         1 => (1..3_u32).prop_map(Act::Take),
         1 => (1..3_u32).prop_map(Act::Charge),
@@ -72,19 +72,19 @@ fn run(policy: &str, acts: &[Act], is_quick: bool, mut check: impl FnMut(&World)
             Act::Kill(index) => {
                 // A refund that was sent to the store is not lost.
                 if let Some(ticket) = pick(index)
-                    && !matches!(world.drivers[&ticket].step, Step::Apply(Operation::Refund(_)))
+                    && !matches!(world.drivers[&ticket].step, KeyStep::Apply(Operation::Refund(_)))
                 {
                     world.leave(ticket);
                 }
             }
             Act::Stop(index) => {
                 if let Some(ticket) = pick(index)
-                    && let Step::SleepUntil(_) = world.drivers[&ticket].step
+                    && let KeyStep::SleepUntil(_) = world.drivers[&ticket].step
                 {
-                    world.poll(ticket, super::Event::Stopped);
+                    world.poll(ticket, KeyEvent::Stopped);
                 }
             }
-            Act::Step(index) => {
+            Act::KeyStep(index) => {
                 if let Some(ticket) = pick(index) {
                     world.step(ticket);
                 }

@@ -2,7 +2,12 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::super::{Event, ObservedEntry, Polled, Step, Ticket, WaitQueues, WaitRequest};
+use super::super::{
+    ObservedEntry, Ticket, WaitQueues,
+    key_waiter::{KeyEvent, KeyStep},
+    queues::KeyPolled,
+    request::KeyRequest,
+};
 use crate::{Decision, Entry, Operation, Outcome, Policy, Retry, Timestamp, apply};
 
 pub(super) const SECOND: u64 = 1_000_000;
@@ -29,7 +34,7 @@ pub(super) struct World {
 /// The driver of one waiter.
 pub(super) struct Driver {
     pub(super) policy: Policy,
-    pub(super) step: Step,
+    pub(super) step: KeyStep,
     /// It was woken while it did not sleep.
     pub(super) is_woken: bool,
 }
@@ -38,8 +43,8 @@ pub(super) fn at(micros: u64) -> Timestamp {
     Timestamp::from_micros(micros).unwrap()
 }
 
-pub(super) fn request(policy: &str, cost: u32, deadline: Timestamp) -> WaitRequest {
-    WaitRequest::take(policy.parse().unwrap(), cost, deadline)
+pub(super) fn request(policy: &str, cost: u32, deadline: Timestamp) -> KeyRequest {
+    KeyRequest::take(policy.parse().unwrap(), cost, deadline)
 }
 
 impl World {
@@ -55,11 +60,11 @@ impl World {
         let request = request(policy, cost, self.now + Duration::from_micros(timeout));
         let (policy, deadline) = (request.policy.clone(), request.deadline);
         let ticket = self.queues.enqueue(0, request, ()).unwrap();
-        let step = Step::SleepUntil(self.now);
+        let step = KeyStep::SleepUntil(self.now);
         self.costs.insert(ticket, cost.into());
         self.deadlines.insert(ticket, deadline);
         self.drivers.insert(ticket, Driver { policy, step, is_woken: false });
-        self.poll(ticket, Event::Start);
+        self.poll(ticket, KeyEvent::Start);
         ticket
     }
 
@@ -79,10 +84,10 @@ impl World {
         decision
     }
 
-    pub(super) fn poll(&mut self, ticket: Ticket, event: Event) {
-        let Polled { step, wake } = self.queues.poll(ticket, self.now, event);
+    pub(super) fn poll(&mut self, ticket: Ticket, event: KeyEvent) {
+        let KeyPolled { step, wake } = self.queues.poll_key(ticket, self.now, event);
         let answered = match &step {
-            Step::Done(answer) => Some(answer.decision),
+            KeyStep::Done(answer) => Some(answer.decision),
             _ => None,
         };
         self.drivers.get_mut(&ticket).unwrap().step = step;
@@ -102,7 +107,7 @@ impl World {
     /// Removes a request, because it was answered or because its client has left.
     pub(super) fn leave(&mut self, ticket: Ticket) -> Option<Operation<'static>> {
         let policy = self.drivers.remove(&ticket)?.policy;
-        let ((), refund, next) = self.queues.remove(ticket).unwrap();
+        let ((), refund, next) = self.queues.remove_key(ticket).unwrap();
         self.wake(next);
         if let Some(refund) = refund {
             let decision = apply(&policy, &mut self.entry, self.now, refund).unwrap();
@@ -123,7 +128,7 @@ impl World {
     /// The server stops: no request waits any longer.
     pub(super) fn stop(&mut self) {
         for ticket in self.drivers.keys().copied().collect::<Vec<_>>() {
-            self.poll(ticket, Event::Stopped);
+            self.poll(ticket, KeyEvent::Stopped);
             self.run_until_idle();
         }
         assert!(self.drivers.is_empty());
@@ -133,23 +138,23 @@ impl World {
     pub(super) fn step(&mut self, ticket: Ticket) -> bool {
         let Some(driver) = self.drivers.get_mut(&ticket) else { return false };
         let event = match driver.step {
-            Step::Apply(operation) => {
+            KeyStep::Apply(operation) => {
                 let decision = apply(&driver.policy, &mut self.entry, self.now, operation);
                 let decision = decision.unwrap();
                 self.applied.push((ticket, operation, decision));
-                Event::Answered(decision.into())
+                KeyEvent::Answered(decision.into())
             }
-            Step::Observe if self.is_large => Event::Observed(None),
-            Step::Observe => Event::Observed(Some(ObservedEntry {
+            KeyStep::Observe if self.is_large => KeyEvent::Observed(None),
+            KeyStep::Observe => KeyEvent::Observed(Some(ObservedEntry {
                 entry: self.entry.clone(),
                 store_time: self.now,
                 local_time: self.now,
             })),
-            Step::SleepUntil(then) if driver.is_woken || then <= self.now => {
+            KeyStep::SleepUntil(then) if driver.is_woken || then <= self.now => {
                 driver.is_woken = false;
-                Event::Woken
+                KeyEvent::Woken
             }
-            Step::SleepUntil(_) | Step::Done(_) => return false,
+            KeyStep::SleepUntil(_) | KeyStep::Done(_) => return false,
         };
         self.poll(ticket, event);
         true
@@ -160,7 +165,7 @@ impl World {
         for _ in 0..100_000 {
             let awake = self.drivers.keys().copied().find(|it| {
                 let Driver { step, is_woken, .. } = &self.drivers[it];
-                !matches!(step, Step::SleepUntil(then) if !is_woken && *then > self.now)
+                !matches!(step, KeyStep::SleepUntil(then) if !is_woken && *then > self.now)
             });
             let Some(ticket) = awake else { return };
             assert!(self.step(ticket));
@@ -171,8 +176,8 @@ impl World {
     /// When the next driver stops sleeping.
     pub(super) fn next_time(&self) -> Option<Timestamp> {
         let times = self.drivers.values().filter_map(|driver| match driver.step {
-            Step::SleepUntil(then) => Some(then),
-            Step::Apply(_) | Step::Observe | Step::Done(_) => None,
+            KeyStep::SleepUntil(then) => Some(then),
+            KeyStep::Apply(_) | KeyStep::Observe | KeyStep::Done(_) => None,
         });
         times.min()
     }

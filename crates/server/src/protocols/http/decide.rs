@@ -18,7 +18,7 @@ use crate::{
     net::web::RequestBody,
     policies::policy_cache::PolicyId,
     stats::Cause,
-    wait::{self, WaitingTake},
+    wait::{self, WaitingRequest},
 };
 
 /// One decision. `now` is when the request was there.
@@ -53,21 +53,13 @@ pub(super) async fn one(
     let policy = prepared.policy().clone();
     // Boxed, because most requests are answered above and need no space for it.
     let answer = Box::pin(async {
+        let keyed = KeyedOperation { key: &key, policy: &prepared, operation };
         match timeout {
-            None => {
-                let request = Request::one(&key, &prepared, operation);
-                Ok(context.decider.decide(request, now).await?)
-            }
+            None => Ok(context.decider.decide(keyed.into(), now).await?),
             Some(timeout) => {
-                let waiting = WaitingTake {
-                    key: (*key).into(),
-                    policy: prepared,
-                    cost: request.cost(),
-                    timeout,
-                    hold: None,
-                };
+                let mut waiting = WaitingRequest::one(keyed, timeout);
                 let bytes = waiting.reserved_bytes();
-                let waited = wait::wait(&context.decider, waiting, worker.stopping());
+                let waited = wait::wait(&context.decider, &mut waiting, worker.stopping());
                 worker.wait(body, bytes, waited).await
             }
         }

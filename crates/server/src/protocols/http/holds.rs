@@ -17,7 +17,7 @@ use super::{
 use crate::{
     net::web::RequestBody,
     stats::Cause,
-    wait::{self, WaitingTake, WaitingTakes},
+    wait::{self, WaitingRequest},
 };
 
 /// One operation on one hold. A settle or renew of a hold that is not open is an answer, and not a denial by a limit.
@@ -36,16 +36,15 @@ pub(super) async fn one(
     let style = request.headers.unwrap_or(context.settings.headers);
     let found = find_policy(worker, request.policy()?)?;
     let (policy, headers) = worker.policies.borrow_mut().pin(found);
-    let answer = match (operation, timeout) {
-        (Operation::Hold { id, cost, ttl }, Some(timeout)) => {
-            let hold = Some(wait::WaitingHold { id: id.into(), ttl });
-            let policy = policy.clone();
-            let waiting = WaitingTake { key: (*key).into(), policy, cost, timeout, hold };
+    let keyed = KeyedOperation { key: &key, policy: &policy, operation };
+    let answer = match timeout {
+        Some(timeout) => {
+            let mut waiting = WaitingRequest::one(keyed, timeout);
             let bytes = waiting.reserved_bytes();
-            let waited = wait::wait(&context.decider, waiting, worker.stopping());
+            let waited = wait::wait(&context.decider, &mut waiting, worker.stopping());
             worker.wait(body, bytes, waited).await?
         }
-        _ => context.decider.decide(Request::one(&key, &policy, operation), now).await?,
+        None => context.decider.decide(keyed.into(), now).await?,
     };
     if kind == HoldOperationKind::Hold {
         let cause = Cause::policy(policy.policy());
@@ -95,9 +94,9 @@ pub(super) async fn take_all(
             context.decider.decide(request, now).await?
         }
         Some(timeout) => {
-            let mut waiting = WaitingTakes::new(&operations, timeout);
+            let mut waiting = WaitingRequest::all(&operations, timeout);
             let bytes = waiting.reserved_bytes();
-            let waited = wait::wait_all(&context.decider, &mut waiting, worker.stopping());
+            let waited = wait::wait(&context.decider, &mut waiting, worker.stopping());
             worker.wait(body, bytes, waited).await?
         }
     };

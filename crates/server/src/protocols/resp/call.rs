@@ -7,7 +7,7 @@ use sluicegate_commands::{
     Action, Argument, Command, CommandError, CommandSpec, DecisionFormat, FromCommand, Host,
     HostOptions, KeyOperation, Keys, PolicyText, RepeatedKeys, quote, unknown_command,
 };
-use sluicegate_core::{KeyedOperation, Operation, Timestamp};
+use sluicegate_core::{KeyedOperation, Timestamp};
 use sluicegate_resp::{Limits, Writer};
 
 use super::{
@@ -20,7 +20,7 @@ use crate::{
     net::incidents::Incident,
     policies::policy_cache::PolicyId,
     stats::MAX_COMMANDS,
-    wait::{WaitingHold, WaitingTake, WaitingTakes},
+    wait::WaitingRequest,
 };
 
 /// All commands, each once. The position of a command is also that of its counter.
@@ -62,11 +62,10 @@ pub(super) struct CommandCall<'c, 's, 'a> {
 
 /// A call that waits.
 #[derive(Debug)]
-pub(super) enum WaitingCall {
-    /// Of one key.
-    One(WaitingTake),
-    /// Of several keys.
-    All(WaitingTakes, RepeatedKeys),
+pub(super) struct WaitingCall {
+    pub(super) request: WaitingRequest,
+    /// The keys that are given more than once, if the reply has all decisions.
+    pub(super) repeated: Option<RepeatedKeys>,
 }
 
 /// The step of the connection after a command.
@@ -316,23 +315,11 @@ impl<'c, 's, 'a> CommandCall<'c, 's, 'a> {
                     operation: it.operation,
                 });
                 let keyed: Vec<_> = keyed.collect();
-                return Next::Wait(Box::new(match (repeated, &keyed[..]) {
-                    (None, &[KeyedOperation { key, policy, operation }]) => {
-                        let hold = match operation {
-                            Operation::Hold { id, ttl, .. } => {
-                                Some(WaitingHold { id: id.into(), ttl })
-                            }
-                            _ => None,
-                        };
-                        let (key, policy) = (key.into(), policy.clone());
-                        let cost = operation.cost();
-                        WaitingCall::One(WaitingTake { key, policy, cost, timeout, hold })
-                    }
-                    (repeated, keyed) => {
-                        let waiting = WaitingTakes::new(keyed, timeout);
-                        WaitingCall::All(waiting, repeated.unwrap_or_default())
-                    }
-                }));
+                let request = match (&repeated, &keyed[..]) {
+                    (None, &[one]) => WaitingRequest::one(one, timeout),
+                    (_, all) => WaitingRequest::all(all, timeout),
+                };
+                return Next::Wait(Box::new(WaitingCall { request, repeated }));
             }
             Action::Reset { key, at } => {
                 session(at)
