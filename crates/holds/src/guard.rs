@@ -2,7 +2,7 @@
 
 use std::{fmt, mem, sync::Arc, time::Duration};
 
-use sluicegate_core::{Answer, Applied, PreparedPolicy, Source, Store};
+use sluicegate_core::{Answer, Applied, Operation, PreparedPolicy, Source, Store};
 use tokio::{runtime::Handle, task::AbortHandle};
 
 use crate::{HoldId, stored_hold::StoredHold};
@@ -96,19 +96,28 @@ impl<S: Store + ?Sized> HoldGuard<S> {
     /// # Errors
     /// As [`Store::apply`].
     pub fn open(&mut self, cost: u32) -> Applied<'_, Result<Answer, S::Error>> {
-        self.is_armed = matches!(self.hold.id, HoldId::Random(_));
+        let is_random = matches!(self.hold.id, HoldId::Random(_));
         let applied = self.hold.open(cost);
+        self.is_armed = is_random;
         if let Applied::Later(_) = applied {
             self.runtime = Handle::try_current().ok();
         }
         applied
     }
 
-    /// As [`open`](Self::open), where the caller sends a hold of several keys to the store. `is_later`: whether the store
+    /// As [`open`](Self::open), where the caller sends the hold to the store. `is_later`: whether the store
     /// answers [later](Applied::Later).
-    pub fn opened_by_caller(&mut self, is_later: bool) {
-        self.is_armed = true;
-        self.runtime = Handle::try_current().ok().filter(|_| is_later);
+    pub fn sent(&mut self, is_later: bool) {
+        self.is_armed = matches!(self.hold.id, HoldId::Random(_));
+        if is_later {
+            self.runtime = Handle::try_current().ok();
+        }
+    }
+
+    /// The operation that opens the hold with `cost` units.
+    #[must_use]
+    pub fn hold(&self, cost: u32) -> Operation<'_> {
+        Operation::Hold { id: &self.hold.id, cost, ttl: self.hold.ttl }
     }
 
     /// Records the answer, and returns whether the hold is allowed. If a denial is not the store's own, the store may

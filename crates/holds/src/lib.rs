@@ -5,20 +5,18 @@
 //!
 //! - [`HoldGuard`]: one hold of a key in a store. Dropping it settles the hold: at once in a store in this process,
 //!   otherwise by a task, because a drop cannot wait. A hold that cannot be settled expires.
-//! - [`TakeWait`], [`HoldWait`]: when a request that waits sends its next operation, within its [`WaitOptions`].
+//! - [`PendingRequest`]: a request that waits, within its [`WaitOptions`].
 //! - [`return_units`]: what a cancelled request has taken and not used.
 
 mod guard;
-mod hold_wait;
 mod id;
+mod pending;
 mod stored_hold;
-mod take_wait;
 mod unused_units;
 mod wait_options;
 
 pub use guard::HoldGuard;
-pub use hold_wait::HoldWait;
 pub use id::HoldId;
-pub use take_wait::TakeWait;
+pub use pending::{Guards, PendingRequest, Progress};
 pub use unused_units::return_units;
 pub use wait_options::{Jitter, WaitOptions};

@@ -12,7 +12,7 @@ use crate::HoldId;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 /// The longest key that needs no memory of its own.
-const KEY_BYTES: usize = 32;
+pub(crate) const KEY_BYTES: usize = 32;
 
 /// A hold of a key in a store, open or about to be.
 pub(crate) struct StoredHold<S: ?Sized> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use sluicegate_core::{Operation, PreparedPolicy, Request, Store};
 use tokio::runtime::Handle;
 
-/// Applies `refund`, which [`TakeWait::cancel`](crate::TakeWait::cancel) returned for a request of `key` that was cancelled: at once,
+/// Applies `refund`, which is that of a request of `key` that was cancelled: at once,
 /// or by a task of `runtime` in a store that answers later. It is for the drop of a request, which cannot wait. If the
 /// refund fails, the units recover in time.
 pub fn return_units<S: Store + ?Sized + 'static>(

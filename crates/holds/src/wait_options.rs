@@ -33,7 +33,9 @@ impl WaitOptions {
         Self { jitter, ..self }
     }
 
-    pub(crate) const fn timeout(&self) -> Duration {
+    /// How long to wait.
+    #[must_use]
+    pub const fn timeout(&self) -> Duration {
         self.timeout
     }
 

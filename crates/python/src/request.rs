@@ -7,12 +7,8 @@ use sluicegate::{
     Answer, KeyedOperation, Limiter, Operation, PreparedPolicy, Request as StoreRequest, Source,
     Store, StoreError, WaitOptions,
 };
-use sluicegate_core::Applied;
-use sluicegate_holds::{HoldId, HoldWait, return_units};
-use tokio::{
-    runtime::Handle,
-    time::{Instant, sleep},
-};
+use sluicegate_holds::{Guards, HoldId, PendingRequest, return_units};
+use tokio::runtime::Handle;
 
 use crate::{
     bridge::Reply,
@@ -157,71 +153,25 @@ impl Request {
 }
 
 impl HoldRequest {
-    /// Holds. While the units are not available, it tries again at the pace of the library.
+    /// Holds, and waits until the units are available.
     async fn perform(self, store: &Arc<AnyStore>) -> Replied {
-        let (start, wait) = (Instant::now(), HoldWait::new(self.timeout.into()));
-        // A hold with an id of its own may be open already, which only an attempt finds out.
-        let mut may_be_open = self.id.is_some();
-        loop {
-            let peeks = self.keys.iter().any(|it| wait.peeks(start.elapsed(), &it.policy));
-            if peeks && !may_be_open {
-                let peek = self.peek(store).await?;
-                // A denial that is the answer is recorded by the attempt below.
-                if let Some(pause) = wait.pause(start.elapsed(), peek.decision.retry()) {
-                    sleep(pause).await;
-                    continue;
-                }
-            }
-            may_be_open = false;
-            let (decision, key, guards) = self.attempt(store).await?;
-            let Some(pause) = wait.pause(start.elapsed(), decision.retry()) else {
-                let policy = self.keys[key.unwrap_or_default()].policy.clone();
-                let is_given = self.id.is_some();
-                return Ok(Value::Held { decision, key, policy, guards, is_given });
-            };
-            drop(guards);
-            sleep(pause).await;
-        }
-    }
-
-    /// The decision that a hold would have, which changes nothing.
-    async fn peek(&self, store: &Arc<AnyStore>) -> Result<Answer, StoreError> {
-        store.apply(StoreRequest::all(&keyed(Operation::Peek(0), &self.keys))?).await
-    }
-
-    /// Tries once. The guards are those of the units held: none if it is denied.
-    async fn attempt(
-        &self,
-        store: &Arc<AnyStore>,
-    ) -> Result<(Answer, Option<usize>, Vec<Guard>), StoreError> {
         let id = self.id.as_deref().map_or_else(HoldId::random, HoldId::given);
-        if let [Keyed { key, policy, cost }] = &self.keys[..] {
-            let mut guard = Guard::new(store, key, policy, id, self.ttl);
-            let answer = guard.open(*cost).await?;
-            let allowed = guard.decide(&answer);
-            let guards = if allowed { vec![self.kept(guard)] } else { Vec::new() };
-            return Ok((answer, None, guards));
-        }
-        let holds = keyed(Operation::Hold { id: &id, cost: 0, ttl: self.ttl }, &self.keys);
-        let applied = store.apply(StoreRequest::all(&holds)?);
-        let is_later = matches!(applied, Applied::Later(_));
-        let mut guards: Vec<Guard> = Vec::with_capacity(self.keys.len());
-        for Keyed { key, policy, .. } in &self.keys {
+        let (mut guards, mut costs) = (Guards::<AnyStore>::new(), Vec::new());
+        for Keyed { key, policy, cost } in &self.keys {
             if guards.iter().all(|guard| guard.key() != key) {
-                let mut guard = Guard::new(store, key, policy, id.clone(), self.ttl);
-                guard.opened_by_caller(is_later);
-                cancel_on_drop(&mut guard, self.id.is_some());
-                guards.push(guard);
+                guards.push(Guard::new(store, key, policy, id.clone(), self.ttl));
+                costs.push(*cost);
             }
         }
-        let answer = applied.await?;
-        let allowed = answer.decision.allowed();
-        let guards = guards
-            .into_iter()
-            .filter_map(|mut guard| guard.record(allowed, answer.source).then(|| self.kept(guard)));
+        // A hold with an id of its own may be open already, which only an attempt finds out.
+        let is_given = self.id.is_some();
+        let pending = PendingRequest::hold(store, guards, costs, self.timeout.into(), is_given);
+        let (decision, guards) = pending.wait().await?;
+        let guards = guards.into_iter().filter(|_| decision.allowed()).map(|it| self.kept(it));
         let guards = guards.collect();
-        let key = Some(answer.key);
-        Ok((answer, key, guards))
+        let key = (self.keys.len() > 1).then_some(decision.key);
+        let policy = self.keys[decision.key].policy.clone();
+        Ok(Value::Held { decision, key, policy, guards, is_given })
     }
 
     /// The guard of units that are held. Until Python has it, a drop cancels the hold: its task was.

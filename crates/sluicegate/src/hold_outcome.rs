@@ -2,8 +2,8 @@
 
 use std::{borrow::Borrow, sync::Arc, time::Duration};
 
-use sluicegate_core::{Answer, PreparedPolicy, Store, StoreError};
-use sluicegate_holds::{HoldGuard, HoldId};
+use sluicegate_core::{Answer, Decision, PreparedPolicy, Store, StoreError};
+use sluicegate_holds::{Guards, HoldGuard, HoldId, PendingRequest, WaitOptions};
 
 use crate::Permit;
 
@@ -53,52 +53,52 @@ impl<P> HoldOutcome<P> {
     }
 }
 
-/// The permit of a hold, or its denial.
-pub(crate) fn decided<S>(mut guard: HoldGuard<S>, answer: Answer) -> HoldOutcome<Permit<S>>
-where
-    S: Store<Error = StoreError> + ?Sized,
-{
-    if guard.decide(&answer) {
-        HoldOutcome::Allowed(Permit { guard, answer })
-    } else {
-        HoldOutcome::Denied(answer)
-    }
-}
+/// A hold is tried once.
+pub(crate) const NO_WAIT: WaitOptions = WaitOptions::up_to(Duration::ZERO);
 
-/// The guards of holds under one id on each of the keys, which the caller sends to the store. `is_later`: whether the store
-/// answers later.
-pub(crate) fn guards<K: AsRef<[u8]>, P: Borrow<PreparedPolicy>, S: Store + ?Sized>(
+/// A request that holds units of all keys, or of none, and waits for them. Of a key that is given twice, the first cost
+/// counts.
+pub(crate) fn holding<K: AsRef<[u8]>, P: Borrow<PreparedPolicy>, S: Store + ?Sized + 'static>(
     store: &Arc<S>,
     keys: &[(K, P, u32)],
     id: &HoldId,
     ttl: Option<Duration>,
-    is_later: bool,
-) -> Vec<HoldGuard<S>> {
-    let mut guards: Vec<HoldGuard<S>> = Vec::with_capacity(keys.len());
-    for (key, policy, _) in keys {
+    wait: WaitOptions,
+) -> PendingRequest<S> {
+    let (mut guards, mut costs) = (Guards::new(), Vec::with_capacity(keys.len()));
+    for (key, policy, cost) in keys {
         let key = key.as_ref();
-        if guards.iter().all(|guard| guard.key() != key) {
-            let mut guard = HoldGuard::new(store, key, policy.borrow(), id.clone(), ttl);
-            guard.opened_by_caller(is_later);
-            guards.push(guard);
+        if guards.iter().all(|guard: &HoldGuard<S>| guard.key() != key) {
+            guards.push(HoldGuard::new(store, key, policy.borrow(), id.clone(), ttl));
+            costs.push(*cost);
         }
     }
-    guards
+    PendingRequest::hold(store, guards, costs, wait, false)
 }
 
-/// The permits of holds on several keys, or their denial.
-pub(crate) fn all_decided<S>(
-    guards: Vec<HoldGuard<S>>,
-    answer: Answer,
-) -> HoldOutcome<Vec<Permit<S>>>
+/// The permits of a hold of several keys, or its denial.
+pub(crate) fn all_decided<S>((answer, guards): (Answer, Guards<S>)) -> HoldOutcome<Vec<Permit<S>>>
 where
     S: Store<Error = StoreError> + ?Sized,
 {
-    let (allowed, source) = (answer.decision.allowed(), answer.source);
-    let each = guards.into_iter().zip(answer.each()).map(|(mut guard, decision)| {
-        guard.record(allowed, source);
-        Permit { guard, answer: Answer::new(*decision, source) }
-    });
-    let permits: Vec<_> = each.collect();
-    if allowed { HoldOutcome::Allowed(permits) } else { HoldOutcome::Denied(answer) }
+    if !answer.allowed() {
+        return HoldOutcome::Denied(answer);
+    }
+    let each = guards.into_iter().zip(answer.each());
+    let permit = |(guard, decision): (_, &Decision)| Permit {
+        guard,
+        answer: Answer::new(*decision, answer.source),
+    };
+    HoldOutcome::Allowed(each.map(permit).collect())
+}
+
+/// The permit of a hold of one key, or its denial.
+pub(crate) fn decided<S>((answer, mut guards): (Answer, Guards<S>)) -> HoldOutcome<Permit<S>>
+where
+    S: Store<Error = StoreError> + ?Sized,
+{
+    match guards.pop().filter(|_| answer.allowed()) {
+        Some(guard) => HoldOutcome::Allowed(Permit { guard, answer }),
+        None => HoldOutcome::Denied(answer),
+    }
 }

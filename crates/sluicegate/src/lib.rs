@@ -98,7 +98,6 @@
 //! - The crate `sluicegate-tower` has the Tower middleware for axum, tonic and hyper, over any of these.
 
 mod error;
-mod hold_loop;
 mod hold_outcome;
 mod limiter;
 mod limiter_holds;

@@ -6,9 +6,9 @@ use sluicegate_core::{
     Answer, AsStore, Clock, Counters, Operation, PreparedPolicy, Request, Store, StoreError,
     StoreStatus,
 };
-use sluicegate_holds::WaitOptions;
+use sluicegate_holds::{PendingRequest, WaitOptions};
 
-use crate::{LocalLimiter, SingleLimiter, multi_key::keyed, wait};
+use crate::{LocalLimiter, SingleLimiter, multi_key::keyed};
 
 /// Limits in any store: in this process, or in Redis or Valkey for all processes together (the crate
 /// `sluicegate-redis`).
@@ -208,7 +208,8 @@ impl Limiter {
         cost: u32,
         wait: impl Into<WaitOptions>,
     ) -> Result<Answer, StoreError> {
-        wait::until_ready(&self.0, key.as_ref(), policy, cost, wait.into()).await
+        let take = PendingRequest::take(&self.0, key.as_ref(), policy, cost, wait.into());
+        Ok(take.wait().await?.0)
     }
 
     /// Resets the key, for every policy. Whether it had units in use.

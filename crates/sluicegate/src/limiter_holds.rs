@@ -2,14 +2,12 @@
 
 use std::{borrow::Borrow, time::Duration};
 
-use sluicegate_core::{Applied, Operation, PreparedPolicy, Request, StoreError};
-use sluicegate_holds::{HoldGuard, HoldId};
+use sluicegate_core::{PreparedPolicy, RequestError, StoreError};
+use sluicegate_holds::HoldId;
 
 use crate::{
     HoldOutcome, Limiter, Permit, WaitOptions,
-    hold_loop::until_held,
-    hold_outcome::{all_decided, decided, guards},
-    multi_key::{keyed, policies},
+    hold_outcome::{NO_WAIT, all_decided, decided, holding},
 };
 
 /// Holds: units that are taken until they are settled.
@@ -46,7 +44,8 @@ impl Limiter {
         cost: u32,
         ttl: impl Into<Option<Duration>>,
     ) -> Result<HoldOutcome, StoreError> {
-        self.hold_as(key.as_ref(), policy, HoldId::random(), cost, ttl.into()).await
+        let (key, id) = (key.as_ref(), HoldId::random());
+        self.hold_as(key, policy, &id, cost, ttl.into(), NO_WAIT).await
     }
 
     /// [`Limiter::hold`] under an id of 1 to 64 bytes, which names one hold of the key. If it is open already, the hold
@@ -80,7 +79,8 @@ impl Limiter {
         cost: u32,
         ttl: impl Into<Option<Duration>>,
     ) -> Result<HoldOutcome, StoreError> {
-        self.hold_as(key.as_ref(), policy, HoldId::given(id.as_ref()), cost, ttl.into()).await
+        let (key, id) = (key.as_ref(), HoldId::given(id.as_ref()));
+        self.hold_as(key, policy, &id, cost, ttl.into(), NO_WAIT).await
     }
 
     /// Waits until `cost` units are held. Returns a denial if that has not succeeded within the timeout of `wait`, which is
@@ -122,10 +122,8 @@ impl Limiter {
         ttl: impl Into<Option<Duration>>,
         wait: impl Into<WaitOptions>,
     ) -> Result<HoldOutcome, StoreError> {
-        let (key, ttl) = (key.as_ref(), ttl.into());
-        let peek = || self.peek(key, policy, cost);
-        let hold = || self.hold_as(key, policy, HoldId::random(), cost, ttl);
-        until_held(wait.into(), &[policy], peek, hold).await
+        let (key, id) = (key.as_ref(), HoldId::random());
+        self.hold_as(key, policy, &id, cost, ttl.into(), wait.into()).await
     }
 
     /// Holds units of several keys for up to `ttl`, of all keys or of none. Each permit is settled by itself. Of a key
@@ -161,7 +159,7 @@ impl Limiter {
         ttl: impl Into<Option<Duration>>,
     ) -> Result<HoldOutcome<Vec<Permit>>, StoreError> {
         let holds: Vec<_> = holds.into_iter().collect();
-        self.hold_keys(&holds, ttl.into()).await
+        self.hold_keys(&holds, ttl.into(), NO_WAIT).await
     }
 
     /// Waits until the units of all keys are held, as [`Limiter::hold_until_ready`] does for one key.
@@ -193,38 +191,33 @@ impl Limiter {
         ttl: impl Into<Option<Duration>>,
         wait: impl Into<WaitOptions>,
     ) -> Result<HoldOutcome<Vec<Permit>>, StoreError> {
-        let (holds, ttl): (Vec<_>, _) = (holds.into_iter().collect(), ttl.into());
-        let peeks = keyed(Operation::Peek(0), &holds);
-        let peeks = Request::all(&peeks)?;
-        let peek = || self.0.apply(peeks).into_future();
-        let hold = || self.hold_keys(&holds, ttl);
-        until_held(wait.into(), &policies(&holds), peek, hold).await
+        let holds: Vec<_> = holds.into_iter().collect();
+        self.hold_keys(&holds, ttl.into(), wait.into()).await
     }
 
     async fn hold_as(
         &self,
         key: &[u8],
         policy: &PreparedPolicy,
-        id: HoldId,
+        id: &HoldId,
         cost: u32,
         ttl: Option<Duration>,
+        wait: WaitOptions,
     ) -> Result<HoldOutcome, StoreError> {
-        let mut guard = HoldGuard::new(&self.0, key, policy, id, ttl);
-        let answer = guard.open(cost).await?;
-        Ok(decided(guard, answer))
+        let pending = holding(&self.0, &[(key, policy, cost)], id, ttl, wait);
+        Ok(decided(pending.wait().await?))
     }
 
     async fn hold_keys<K: AsRef<[u8]>, P: Borrow<PreparedPolicy>>(
         &self,
         keys: &[(K, P, u32)],
         ttl: Option<Duration>,
+        wait: WaitOptions,
     ) -> Result<HoldOutcome<Vec<Permit>>, StoreError> {
-        let id = HoldId::random();
-        let holds = keyed(Operation::Hold { id: &id, cost: 0, ttl }, keys);
-        let applied = self.0.apply(Request::all(&holds)?);
-        let is_later = matches!(applied, Applied::Later(_));
-        let guards = guards(&self.0, keys, &id, ttl, is_later);
-        let answer = applied.await?;
-        Ok(all_decided(guards, answer))
+        if keys.is_empty() {
+            return Err(RequestError::MissingKey.into());
+        }
+        let pending = holding(&self.0, keys, &HoldId::random(), ttl, wait);
+        Ok(all_decided(pending.wait().await?))
     }
 }

@@ -6,10 +6,10 @@ use sluicegate_core::{
     Answer, AsStore, Clock, Decision, KeyedOperation, Operation, OperationError, Outcome,
     PreparedPolicy, Request, Retry,
 };
-use sluicegate_holds::WaitOptions;
+use sluicegate_holds::{PendingRequest, WaitOptions};
 use sluicegate_memory::{ClockedStore, MemoryStore, SystemClock, WhenFull};
 
-use crate::{multi_key::keyed, wait};
+use crate::{multi_key::keyed, wait::block};
 
 /// Limits in this process: the calls of [`Limiter`](crate::Limiter) on keys, without async. Those that wait have a form
 /// for tasks and, with `blocking_` in its name, one for threads. Only a reserve, a hold and a take from several keys
@@ -217,8 +217,8 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
         wait: impl Into<WaitOptions>,
     ) -> Answer {
         let key = key.as_ref();
-        let answer = wait::until_ready(&self.0, key, policy, cost, wait.into()).await;
-        answer.unwrap_or_else(|_| self.denied_for_ever(key, policy))
+        let take = PendingRequest::take(&self.0, key, policy, cost, wait.into());
+        take.wait().await.map_or_else(|_| self.denied_for_ever(key, policy), |(answer, _)| answer)
     }
 
     /// Blocks the thread until `cost` units are taken. Returns a denial immediately if that cannot succeed within the
@@ -244,9 +244,8 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
         wait: impl Into<WaitOptions>,
     ) -> Answer {
         let key = key.as_ref();
-        wait::blocking_until_ready(policy, cost, wait.into(), |operation| {
-            self.infallible(key, policy, operation)
-        })
+        let take = PendingRequest::take(&self.0, key, policy, cost, wait.into());
+        block(take).map_or_else(|_| self.denied_for_ever(key, policy), |(answer, _)| answer)
     }
 
     /// Number of stored keys.

@@ -1,15 +1,15 @@
 //! Holds in this process.
 
-use std::{borrow::Borrow, fmt::Debug, future::ready, time::Duration};
+use std::{borrow::Borrow, fmt::Debug, time::Duration};
 
-use sluicegate_core::{Clock, Operation, OperationError, PreparedPolicy};
-use sluicegate_holds::{HoldGuard, HoldId};
+use sluicegate_core::{Answer, Clock, OperationError, PreparedPolicy, RequestError, StoreError};
+use sluicegate_holds::{Guards, HoldGuard, HoldId, PendingRequest};
+use sluicegate_memory::ClockedStore;
 
 use crate::{
     HoldOutcome, LocalLimiter, LocalPermit, WaitOptions,
-    hold_loop::{blocking_until_held, until_held},
-    hold_outcome::{all_decided, decided, guards},
-    multi_key::{keyed, policies},
+    hold_outcome::{NO_WAIT, all_decided, decided, holding},
+    wait::block,
 };
 
 /// Holds: units that are taken until they are settled.
@@ -98,10 +98,14 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
         ttl: impl Into<Option<Duration>>,
         wait: impl Into<WaitOptions>,
     ) -> Result<HoldOutcome<LocalPermit<C>>, OperationError> {
-        let (key, ttl) = (key.as_ref(), ttl.into());
-        let peek = || ready(Ok(self.peek(key, policy, cost)));
-        let hold = || ready(self.hold_as(key, policy, HoldId::random(), cost, ttl));
-        until_held(wait.into(), &[policy], peek, hold).await
+        let pending = holding(
+            &self.0,
+            &[(key, policy, cost)],
+            &HoldId::random(),
+            ttl.into(),
+            wait.into(),
+        );
+        pending.wait().await.map(decided).map_err(operation_error)
     }
 
     /// [`LocalLimiter::hold_until_ready`] that blocks the thread, in real time, whatever the clock.
@@ -134,10 +138,14 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
         ttl: impl Into<Option<Duration>>,
         wait: impl Into<WaitOptions>,
     ) -> Result<HoldOutcome<LocalPermit<C>>, OperationError> {
-        let (key, ttl) = (key.as_ref(), ttl.into());
-        let peek = || Ok(self.peek(key, policy, cost));
-        let hold = || self.hold_as(key, policy, HoldId::random(), cost, ttl);
-        blocking_until_held(wait.into(), &[policy], peek, hold)
+        let pending = holding(
+            &self.0,
+            &[(key, policy, cost)],
+            &HoldId::random(),
+            ttl.into(),
+            wait.into(),
+        );
+        block(pending).map(decided).map_err(operation_error)
     }
 
     /// Holds units of several keys for up to `ttl`, of all keys or of none. Each permit is settled by itself. Of a key
@@ -168,7 +176,7 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
         ttl: impl Into<Option<Duration>>,
     ) -> Result<HoldOutcome<Vec<LocalPermit<C>>>, OperationError> {
         let holds: Vec<_> = holds.into_iter().collect();
-        self.hold_keys(&holds, ttl.into())
+        block(self.holding(&holds, ttl.into(), NO_WAIT)?).map(all_decided).map_err(operation_error)
     }
 
     /// Waits until the units of all keys are held, as [`LocalLimiter::hold_until_ready`] does for one key.
@@ -184,11 +192,9 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
         ttl: impl Into<Option<Duration>>,
         wait: impl Into<WaitOptions>,
     ) -> Result<HoldOutcome<Vec<LocalPermit<C>>>, OperationError> {
-        let (holds, ttl): (Vec<_>, _) = (holds.into_iter().collect(), ttl.into());
-        let peeks = keyed(Operation::Peek(0), &holds);
-        let peek = || ready(self.decide_all(&peeks));
-        let hold = || ready(self.hold_keys(&holds, ttl));
-        until_held(wait.into(), &policies(&holds), peek, hold).await
+        let holds: Vec<_> = holds.into_iter().collect();
+        let pending = self.holding(&holds, ttl.into(), wait.into())?;
+        pending.wait().await.map(all_decided).map_err(operation_error)
     }
 
     /// [`LocalLimiter::hold_all_until_ready`] that blocks the thread, in real time, whatever the clock.
@@ -201,10 +207,9 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
         ttl: impl Into<Option<Duration>>,
         wait: impl Into<WaitOptions>,
     ) -> Result<HoldOutcome<Vec<LocalPermit<C>>>, OperationError> {
-        let (holds, ttl): (Vec<_>, _) = (holds.into_iter().collect(), ttl.into());
-        let peeks = keyed(Operation::Peek(0), &holds);
-        let peek = || self.decide_all(&peeks);
-        blocking_until_held(wait.into(), &policies(&holds), peek, || self.hold_keys(&holds, ttl))
+        let holds: Vec<_> = holds.into_iter().collect();
+        let pending = self.holding(&holds, ttl.into(), wait.into())?;
+        block(pending).map(all_decided).map_err(operation_error)
     }
 
     fn hold_as(
@@ -215,20 +220,30 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
         cost: u32,
         ttl: Option<Duration>,
     ) -> Result<HoldOutcome<LocalPermit<C>>, OperationError> {
-        let guard = HoldGuard::new(&self.0, key, policy, id, ttl);
-        let operation = Operation::Hold { id: guard.id(), cost, ttl };
-        let decision = self.0.decide(key, policy, operation)?;
-        Ok(decided(guard, decision.into()))
+        let mut guard = HoldGuard::new(&self.0, key, policy, id, ttl);
+        let answer = Answer::from(self.0.decide(key, policy, guard.hold(cost))?);
+        guard.decide(&answer);
+        Ok(decided((answer, Guards::from([guard]))))
     }
 
-    fn hold_keys<K: AsRef<[u8]>, P: Borrow<PreparedPolicy>>(
+    fn holding<K: AsRef<[u8]>, P: Borrow<PreparedPolicy>>(
         &self,
         keys: &[(K, P, u32)],
         ttl: Option<Duration>,
-    ) -> Result<HoldOutcome<Vec<LocalPermit<C>>>, OperationError> {
-        let id = HoldId::random();
-        let guards = guards(&self.0, keys, &id, ttl, false);
-        let answer = self.decide_all(&keyed(Operation::Hold { id: &id, cost: 0, ttl }, keys))?;
-        Ok(all_decided(guards, answer))
+        wait: WaitOptions,
+    ) -> Result<PendingRequest<ClockedStore<C>>, OperationError> {
+        if keys.is_empty() {
+            return Err(RequestError::MissingKey.into());
+        }
+        Ok(holding(&self.0, keys, &HoldId::random(), ttl, wait))
+    }
+}
+
+/// The error of a store in this process.
+fn operation_error(error: StoreError) -> OperationError {
+    match error {
+        StoreError::Operation(error) => error,
+        StoreError::Hold(error) => error.into(),
+        error => unreachable!("a store in this process is available: {error}"),
     }
 }

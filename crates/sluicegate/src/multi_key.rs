@@ -16,8 +16,3 @@ pub(crate) fn keyed<'a, K: AsRef<[u8]>, P: Borrow<PreparedPolicy>>(
     };
     keys.iter().map(keyed).collect()
 }
-
-/// The policy of each.
-pub(crate) fn policies<K, P: Borrow<PreparedPolicy>>(keys: &[(K, P, u32)]) -> Vec<&PreparedPolicy> {
-    keys.iter().map(|key| key.1.borrow()).collect()
-}

@@ -18,7 +18,7 @@ use crate::{
     key::Key,
     response::ResponseHeaders,
     settings::{NextStep, Shared},
-    wait::{DecisionRequest, Reservation, decide},
+    wait::{DecisionRequest, Waiting, decide},
 };
 
 /// A rate limited service, created by [`RateLimitLayer`](crate::RateLimitLayer).
@@ -58,8 +58,8 @@ where
             CallState::Waits(pending) => {
                 let clone = inner.clone();
                 let ready = std::mem::replace(inner, clone);
-                let reservation = Reservation::new(Arc::clone(shared), *pending);
-                let waiting = decide(reservation, ready, request);
+                let waiting = Waiting::new(Arc::clone(shared), *pending);
+                let waiting = decide(waiting, ready, request);
                 ResponseFuture { kind: Kind::Waiting { waiting: Box::pin(waiting) } }
             }
         }
@@ -150,12 +150,12 @@ pin_project! {
     enum Kind<F, C, E> {
         Passing { #[pin] passing: F, headers: Option<Box<ResponseHeaders>> },
         Rejected { response: Option<Box<Response<C>>> },
-        Waiting { waiting: Waiting<C, E> },
+        Waiting { waiting: BoxedWait<C, E> },
     }
 }
 
 /// Boxed, because the future of a store has no name.
-type Waiting<C, E> = Pin<Box<dyn Future<Output = Result<Response<C>, E>> + Send>>;
+type BoxedWait<C, E> = Pin<Box<dyn Future<Output = Result<Response<C>, E>> + Send>>;
 
 impl<F, C, E> Future for ResponseFuture<F, C, E>
 where

@@ -2,8 +2,8 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use sluicegate_core::{Answer, Operation, Outcome, Retry, Source, StoreError};
-use sluicegate_holds::{HoldWait, Jitter, TakeWait, WaitOptions};
+use sluicegate_core::{Answer, Operation, Outcome, Retry, Source, Store, StoreError};
+use sluicegate_holds::{Jitter, PendingRequest, WaitOptions};
 
 use crate::{Event, Head, HeaderStyle, KeyPart, NamedPolicy, Rules};
 
@@ -56,7 +56,7 @@ impl Settings {
     }
 
     /// The first operation for a request of `cost` units. If it may wait, and does not peek first, that is the
-    /// first operation of its [wait](Self::take_wait).
+    /// first operation of its [wait](Self::pending_take).
     #[inline]
     pub(crate) fn operation(&self, policy: &NamedPolicy, cost: u32) -> Operation<'static> {
         match self.max_wait {
@@ -67,19 +67,27 @@ impl Settings {
         }
     }
 
-    /// How a request waits until its take passes.
-    pub(crate) fn take_wait(&self, policy: &NamedPolicy, cost: u32) -> TakeWait {
-        let policy = policy.policy().clone();
+    /// A request that waits until its take passes.
+    pub(crate) fn pending_take<S: Store + 'static>(
+        &self,
+        store: &Arc<S>,
+        key: &[u8],
+        policy: &NamedPolicy,
+        cost: u32,
+    ) -> PendingRequest<S> {
+        let policy = &policy.inner().policy;
         match self.max_wait {
-            Some(max_wait) => TakeWait::new(policy, cost, self.wait_up_to(max_wait)),
-            None => TakeWait::once(policy, cost),
+            Some(max_wait) => {
+                PendingRequest::take(store, key, policy, cost, self.wait_up_to(max_wait))
+            }
+            None => PendingRequest::take_once(store, key, policy, cost),
         }
     }
 
     /// How a request waits until its units are held.
-    pub(crate) fn hold_wait(&self) -> HoldWait {
+    pub(crate) fn hold_wait(&self) -> WaitOptions {
         let max_wait = self.max_wait.filter(|_| !self.shadow);
-        HoldWait::new(self.wait_up_to(max_wait.unwrap_or_default()))
+        self.wait_up_to(max_wait.unwrap_or_default())
     }
 
     const fn wait_up_to(&self, max_wait: Duration) -> WaitOptions {

@@ -3,15 +3,9 @@
 use std::{future::poll_fn, sync::Arc};
 
 use http::{Request, Response};
-use sluicegate_core::{
-    Answer, Operation, Request as StoreRequest, Store, Timestamp,
-    wait::{Event, Step},
-};
-use sluicegate_holds::{TakeWait, return_units};
-use tokio::{
-    runtime::Handle,
-    time::{Instant, sleep},
-};
+use sluicegate_core::{Answer, Store, Timestamp};
+use sluicegate_holds::{PendingRequest, Progress};
+use tokio::time::{Instant, sleep};
 use tower_service::Service;
 
 use crate::{Head, NamedPolicy, RejectionHandler, settings::Shared};
@@ -28,9 +22,28 @@ pub(crate) struct DecisionRequest {
     pub(crate) first: Option<Answer>,
 }
 
-/// Decides `request`, waits if needed, and calls the service or rejects it.
+/// The same with its wait.
+pub(crate) struct Waiting<S: Store + 'static, R> {
+    shared: Arc<Shared<S, R>>,
+    request: DecisionRequest,
+    pending: PendingRequest<S>,
+}
+
+impl<S: Store, R> Waiting<S, R> {
+    pub(crate) fn new(shared: Arc<Shared<S, R>>, mut request: DecisionRequest) -> Self {
+        let DecisionRequest { policy, key, cost, first } = &mut request;
+        let mut pending = shared.settings.pending_take(&shared.store, key, policy, *cost);
+        if let Some(answer) = first.take() {
+            pending = pending.answered(answer);
+        }
+        Self { shared, request, pending }
+    }
+}
+
+/// Decides a request, waits if needed, and calls the service or rejects it. When it is dropped, its unused reservation is
+/// refunded: also if its future was never polled.
 pub(crate) async fn decide<T, S, R, B, C>(
-    mut reservation: Reservation<S, R>,
+    Waiting { shared, request: DecisionRequest { policy, key, cost, .. }, mut pending }: Waiting<S, R>,
     mut service: T,
     request: Request<B>,
 ) -> Result<Response<C>, T::Error>
@@ -40,25 +53,19 @@ where
     R: RejectionHandler<C> + Send + Sync + 'static,
 {
     let mut is_ready = true;
-    let result = if reservation.shared.settings.shadow {
-        let Reservation { shared, pending, .. } = &reservation;
-        let take = Operation::Take(pending.cost);
-        shared
-            .store
-            .apply(StoreRequest::one(&pending.key, &pending.policy.inner().policy, take))
-            .await
+    let result = if shared.settings.shadow {
+        shared.store.take(&key, &policy.inner().policy, cost).await
     } else {
-        reservation.wait(&mut service, &mut is_ready).await?
+        wait(&mut pending, &mut service, &mut is_ready).await?
     };
-    let Reservation { shared, pending, .. } = &reservation;
     let answer = result.as_ref().ok().cloned();
-    if !shared.settings.passes(&pending.policy, result.as_ref()) {
-        return Ok(shared.reject(Head::of(&request), &pending.policy, answer));
+    if !shared.settings.passes(&policy, result.as_ref()) {
+        return Ok(shared.reject(Head::of(&request), &policy, answer));
     }
     if !is_ready {
         poll_fn(|context| service.poll_ready(context)).await?;
     }
-    let headers = shared.response_headers(answer, &pending.policy);
+    let headers = shared.response_headers(answer, &policy);
     let mut response = service.call(request).await?;
     if let Some(headers) = headers {
         headers.write(response.headers_mut());
@@ -66,77 +73,34 @@ where
     Ok(response)
 }
 
-/// A waiting request. When it is dropped, its unused reservation is refunded: also if its future was never polled.
-pub(crate) struct Reservation<S: Store + 'static, R: Send + Sync + 'static> {
-    shared: Arc<Shared<S, R>>,
-    pending: DecisionRequest,
-    wait: TakeWait,
-}
-
-impl<S: Store + 'static, R: Send + Sync + 'static> Reservation<S, R> {
-    pub(crate) fn new(shared: Arc<Shared<S, R>>, pending: DecisionRequest) -> Self {
-        let wait = shared.settings.take_wait(&pending.policy, pending.cost);
-        Self { shared, pending, wait }
-    }
-
-    /// Waits for the last result, in which the request passes or does not.
-    ///
-    /// `service` is ready at first, and afterwards only if `is_ready`.
-    async fn wait<T, B>(
-        &mut self,
-        service: &mut T,
-        is_ready: &mut bool,
-    ) -> Result<Result<Answer, S::Error>, T::Error>
-    where
-        T: Service<Request<B>> + Clone,
-    {
-        let Self { shared, pending: DecisionRequest { policy, key, first, .. }, wait } = self;
-        let start = Instant::now();
-        let now = || Timestamp::EPOCH + start.elapsed();
-        let mut event = Event::Start;
-        loop {
-            event = match wait.poll(now(), event) {
-                Step::Apply(operation) => Event::Answered(match first.take() {
-                    Some(answer) => answer,
-                    None => {
-                        let request = StoreRequest::one(key, &policy.inner().policy, operation);
-                        match shared.store.apply(request).await {
-                            Ok(answer) => answer,
-                            Err(error) => return Ok(Err(error)),
-                        }
-                    }
-                }),
-                Step::Observe => Event::Observed(None),
-                Step::SleepUntil(then) => {
-                    // A ready service may hold a slot in a queue that other requests could use in the
-                    // meantime. A clone holds none.
-                    *service = service.clone();
-                    *is_ready = false;
-                    sleep(then.since(now())).await;
-                    if wait.cancel().is_some() {
-                        // The reservation is used only once the service is ready.
-                        poll_fn(|context| service.poll_ready(context)).await?;
-                        *is_ready = true;
-                    }
-                    Event::Woken
-                }
-                Step::Done(answer) => return Ok(Ok(answer)),
-            };
-        }
-    }
-}
-
-impl<S: Store + 'static, R: Send + Sync + 'static> Drop for Reservation<S, R> {
-    fn drop(&mut self) {
-        let Self { shared, pending: DecisionRequest { policy, key, first, .. }, wait } = self;
-        if let Some(answer) = first.take() {
-            for event in [Event::Start, Event::Answered(answer)] {
-                let _ = wait.poll(Timestamp::EPOCH, event);
-            }
-        }
-        if let Some(refund) = wait.cancel() {
-            let runtime = Handle::try_current().ok();
-            return_units(&shared.store, key, &policy.inner().policy, refund, runtime.as_ref());
+/// Waits for the last result, in which the request passes or does not.
+///
+/// `service` is ready at first, and afterwards only if `is_ready`.
+pub(crate) async fn wait<T, S, B>(
+    pending: &mut PendingRequest<S>,
+    service: &mut T,
+    is_ready: &mut bool,
+) -> Result<Result<Answer, S::Error>, T::Error>
+where
+    T: Service<Request<B>> + Clone,
+    S: Store + 'static,
+{
+    let start = Instant::now();
+    let now = || Timestamp::EPOCH + start.elapsed();
+    loop {
+        let then = match pending.advance(now).await {
+            Err(error) => return Ok(Err(error)),
+            Ok(Progress::Done(answer)) => return Ok(Ok(answer)),
+            Ok(Progress::SleepUntil(then)) => then,
+        };
+        // A ready service may hold a slot in a queue that other requests could use in the meantime. A clone holds none.
+        *service = service.clone();
+        *is_ready = false;
+        sleep(then.since(now())).await;
+        if pending.has_reservation() {
+            // The reservation is used only once the service is ready.
+            poll_fn(|context| service.poll_ready(context)).await?;
+            *is_ready = true;
         }
     }
 }

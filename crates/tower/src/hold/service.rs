@@ -6,14 +6,13 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
-    time::Duration,
 };
 
-use http::{Request, Response};
+use http::{HeaderName, Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
-use sluicegate_core::Store;
-use sluicegate_holds::{HoldGuard, HoldId};
+use sluicegate_core::{Answer, Retry, Store, wait::peeks_first};
+use sluicegate_holds::{HoldGuard, HoldId, PendingRequest};
 use tower_service::Service;
 
 use super::{
@@ -22,7 +21,7 @@ use super::{
     wait::{HoldRequest, hold_and_call},
 };
 use crate::{
-    Head, ProblemJson, RejectionHandler, key::Key, response::ResponseHeaders, settings::Shared,
+    Head, NamedPolicy, ProblemJson, RejectionHandler, key::Key, response::ResponseHeaders, settings::Shared,
 };
 
 /// A service that holds units while a request is in flight, created by [`HoldLayer`](crate::HoldLayer).
@@ -102,29 +101,46 @@ where
     }
     let prepared = &policy.inner().policy;
     let ttl = settings.only_ttl.unwrap_or_else(|| settings.ttl_under(&policy));
-    let guard = HoldGuard::new(&shared.store, &key, prepared, HoldId::random(), Some(ttl));
+    let mut guard = HoldGuard::new(&shared.store, &key, prepared, HoldId::random(), Some(ttl));
     key.leave();
-    // In a box, because it moves from the call to the response and to its body.
-    let mut held = Box::new(Held { guard, used_from: settings.used_from.clone() });
-    let wait = shared.settings.hold_wait();
-    let peeks = wait.peeks(Duration::ZERO, &policy.inner().policy);
-    let first = if peeks { None } else { held.guard.open(cost).now() };
-    let Some(result) = first else {
-        let policy = policy.into_owned();
-        return CallState::Waits(HoldRequest { policy, cost, held, first: None });
+    let (wait, used_from) = (shared.settings.hold_wait(), settings.used_from.clone());
+    let waits = !wait.timeout().is_zero();
+    let peeks = waits && peeks_first(policy.policy());
+    let first = if peeks { None } else { guard.open(cost).now() };
+    let is_open = first.as_ref().is_some_and(|it| it.as_ref().is_ok_and(|it| guard.decide(it)));
+    let first = match first {
+        Some(Ok(answer)) if !is_open && waits && answer.retry() != Some(Retry::Never) => Some(answer),
+        Some(result) => return decided(shared, &policy, head, guard, used_from, result),
+        None => None,
     };
-    if let Ok(answer) = &result
-        && !held.guard.decide(answer)
-        && wait.pause(Duration::ZERO, answer.retry()).is_some()
-    {
-        let (policy, first) = (policy.into_owned(), Some(answer.clone()));
-        return CallState::Waits(HoldRequest { policy, cost, held, first });
+    let mut pending =
+        PendingRequest::hold(&shared.store, [guard].into(), [cost], wait, false);
+    if let Some(answer) = first {
+        pending = pending.answered(answer);
     }
+    CallState::Waits(HoldRequest { policy: policy.into_owned(), pending, used_from })
+}
+
+/// Passes or rejects a request that the store has answered at once.
+fn decided<S, R, C>(
+    shared: &Shared<S, R>,
+    policy: &NamedPolicy,
+    head: Head<'_>,
+    guard: HoldGuard<S>,
+    used_from: Option<HeaderName>,
+    result: Result<Answer, S::Error>,
+) -> CallState<C, S>
+where
+    S: Store,
+    R: RejectionHandler<C>,
+{
+    // In a box, because it moves from the call to the response and to its body.
+    let held = Box::new(Held { guard, used_from });
     let answer = result.as_ref().ok().cloned();
-    if shared.settings.passes(&policy, result.as_ref()) {
-        CallState::Passes(Some(held), shared.response_headers(answer, &policy))
+    if shared.settings.passes(policy, result.as_ref()) {
+        CallState::Passes(Some(held), shared.response_headers(answer, policy))
     } else {
-        CallState::Rejected(Box::new(shared.reject(head, &policy, answer)))
+        CallState::Rejected(Box::new(shared.reject(head, policy, answer)))
     }
 }
 
