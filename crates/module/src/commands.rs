@@ -1,10 +1,10 @@
 //! The commands of the shared table, run inside the server.
 
-use std::{ffi::c_int, sync::Arc, time::Duration};
+use std::{ffi::c_int, sync::Arc};
 
 use sluicegate_commands::{
     Action, Command, CommandError, CommandSpec, DecisionFormat, FromCommand, Host, HostOptions,
-    KeyArgument, KeyOperation, Keys, PolicyText, RepeatedKeys, ReplyWriter, write_all,
+    KeyArgument, KeyOperation, Keys, PolicyText, ReplyWriter, write_all,
 };
 use sluicegate_core::{Decision, Operation};
 
@@ -16,7 +16,7 @@ use crate::{
     state::{self, NamedOperation},
     stats,
     time::Moment,
-    wait::{self, WaitStart, WaitingHold, WaitingTakes},
+    wait,
 };
 
 /// A command of the shared table, and the function that the server calls for it.
@@ -151,28 +151,10 @@ impl<'a> Call<'a> {
                 for KeyOperation { policy, operation, .. } in &operations {
                     policy.policy.check_operation(*operation)?;
                 }
-                let (Some(&KeyOperation { key, ref policy, operation }), None) =
-                    (operations.first(), &repeated)
-                else {
-                    return Ok(self.wait_for_all(
-                        operations,
-                        repeated.unwrap_or_default(),
-                        timeout,
-                    ));
-                };
-                let name = self.name(key);
-                let hold = match operation {
-                    Operation::Hold { id, ttl, .. } => Some(WaitingHold { id: id.into(), ttl }),
-                    _ => None,
-                };
-                let cost = operation.cost();
-                match wait::begin(context, name, policy, cost, timeout, hold.as_ref())? {
-                    WaitStart::Answered(decision) => {
-                        self.count(name, &decision);
-                        self.reply_decision(&decision, DecisionFormat::Sluicegate);
-                    }
-                    WaitStart::Waits => {}
-                    WaitStart::Rejected(error) => self.reply_error(&error),
+                match wait::begin(context, operations, repeated, timeout) {
+                    Ok(Some(reply)) => reply.write(&mut context),
+                    Ok(None) => {}
+                    Err(error) => self.reply_error(&error),
                 }
             }
             Action::Reset { key, at } => {
@@ -187,22 +169,6 @@ impl<'a> Call<'a> {
             }
         }
         Ok(())
-    }
-
-    /// Takes from several keys, or holds, and replies unless the client waits.
-    fn wait_for_all(
-        &self,
-        operations: Vec<KeyOperation<'_, Arc<CachedPolicy>>>,
-        repeated: RepeatedKeys,
-        timeout: Duration,
-    ) {
-        let mut context = self.context;
-        let waiting = WaitingTakes::new(context, operations, repeated.clone(), timeout);
-        match wait::begin_all(context, waiting) {
-            Ok(Some(answer)) => write_all(&answer, &repeated, &mut context),
-            Ok(None) => {}
-            Err(error) => self.reply_error(&error),
-        }
     }
 
     /// The name of a key as a string of the server.

@@ -98,13 +98,8 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
         ttl: impl Into<Option<Duration>>,
         wait: impl Into<WaitOptions>,
     ) -> Result<HoldOutcome<LocalPermit<C>>, OperationError> {
-        let pending = holding(
-            &self.0,
-            &[(key, policy, cost)],
-            &HoldId::random(),
-            ttl.into(),
-            wait.into(),
-        );
+        let pending =
+            holding(&self.0, &[(key, policy, cost)], &HoldId::random(), ttl.into(), wait.into());
         pending.wait().await.map(decided).map_err(operation_error)
     }
 
@@ -138,13 +133,8 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
         ttl: impl Into<Option<Duration>>,
         wait: impl Into<WaitOptions>,
     ) -> Result<HoldOutcome<LocalPermit<C>>, OperationError> {
-        let pending = holding(
-            &self.0,
-            &[(key, policy, cost)],
-            &HoldId::random(),
-            ttl.into(),
-            wait.into(),
-        );
+        let pending =
+            holding(&self.0, &[(key, policy, cost)], &HoldId::random(), ttl.into(), wait.into());
         block(pending).map(decided).map_err(operation_error)
     }
 

@@ -43,7 +43,10 @@ impl<S: Store, R> Waiting<S, R> {
 /// Decides a request, waits if needed, and calls the service or rejects it. When it is dropped, its unused reservation is
 /// refunded: also if its future was never polled.
 pub(crate) async fn decide<T, S, R, B, C>(
-    Waiting { shared, request: DecisionRequest { policy, key, cost, .. }, mut pending }: Waiting<S, R>,
+    Waiting { shared, request: DecisionRequest { policy, key, cost, .. }, mut pending }: Waiting<
+        S,
+        R,
+    >,
     mut service: T,
     request: Request<B>,
 ) -> Result<Response<C>, T::Error>

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::request::{ObservedEntry, KeyRequest, peeks_first};
+use super::request::{KeyRequest, ObservedEntry, peeks_first};
 use crate::{Answer, Decision, Operation, Outcome, Retry, Source, Timestamp};
 
 /// An event for a waiting request.

@@ -11,7 +11,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use super::request::{ObservedEntry, KeyRequest};
+use super::request::{KeyRequest, ObservedEntry};
 use crate::{Entry, Operation, Timestamp, apply};
 
 /// Upper bound on the bytes of all projections of a process.

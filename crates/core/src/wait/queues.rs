@@ -201,6 +201,12 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
         left
     }
 
+    /// Removes a waiter by its ticket, without the waiter. `None` if it was removed.
+    pub fn remove_ticket(&mut self, ticket: Ticket) -> Option<Left<W>> {
+        let (data, refund, head) = self.remove_key(ticket)?;
+        Some(Left { data: Some(data), refund, wake: head.into_iter().collect() })
+    }
+
     /// Whether one more waiter may enter the queue of `key`, beside `others` in all queues.
     fn room(&self, others: usize, key: &K) -> Result<(), QueueFull> {
         if others >= MAX_WAITERS {

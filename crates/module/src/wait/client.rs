@@ -16,9 +16,19 @@ use crate::{
 
 /// The reply to a waiting client.
 #[derive(Debug)]
-pub(super) enum WaitReply {
+pub(crate) enum WaitReply {
     One(Decision),
     All(Answer, RepeatedKeys),
+}
+
+impl WaitReply {
+    /// Writes the reply.
+    pub(crate) fn write(&self, context: &mut Context<'_>) {
+        match self {
+            Self::One(decision) => context.integers(&decision.to_integers()),
+            Self::All(answer, repeated) => write_all(answer, repeated, context),
+        }
+    }
 }
 
 /// A blocked client.
@@ -66,12 +76,8 @@ unsafe extern "C" fn reply(ctx: *mut Ctx, _: *mut *mut Text, _: c_int) -> c_int 
         let data =
             unsafe { (api().private_data)(ctx).cast::<Result<WaitReply, String>>().as_ref() };
         match data {
-            Some(Ok(WaitReply::One(decision))) => {
-                context.integers(&decision.to_integers());
-                ""
-            }
-            Some(Ok(WaitReply::All(taken, repeated))) => {
-                write_all(taken, repeated, &mut context);
+            Some(Ok(reply)) => {
+                reply.write(&mut context);
                 ""
             }
             Some(Err(words)) => words,

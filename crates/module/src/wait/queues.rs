@@ -6,11 +6,11 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
 };
 
 use sluicegate_commands::RepeatedKeys;
-use sluicegate_core::wait::{self, MultiKeyWaiter, Ticket};
+use sluicegate_core::wait::{self, Ticket, Waiter};
+use smallvec::SmallVec;
 
 use super::client::Client;
 use crate::{api::OnTimer, policy_cache::CachedPolicy};
@@ -22,39 +22,21 @@ pub(crate) struct QueueKey {
     pub(crate) name: Box<[u8]>,
 }
 
-/// A hold to be opened once it fits.
-#[derive(Clone, Debug)]
-pub(crate) struct WaitingHold {
-    pub(crate) id: Box<[u8]>,
-    pub(crate) ttl: Option<Duration>,
-}
-
-/// A request for units of several keys that waits.
+/// A request that waits: takes, or holds under one id.
 #[derive(Debug)]
-pub(crate) struct WaitingTakes {
-    /// The takes of distinct keys.
-    pub(super) takes: Vec<WaitingTake>,
-    /// The keys that are given more than once.
-    pub(super) repeated: RepeatedKeys,
-    pub(super) waiter: MultiKeyWaiter,
-}
-
-#[derive(Debug)]
-pub(super) struct WaitingTake {
-    pub(super) key: Arc<QueueKey>,
-    pub(super) cached: Arc<CachedPolicy>,
-    pub(super) cost: u32,
+pub(super) struct WaitingRequest {
+    pub(super) waiter: Waiter<Arc<QueueKey>>,
+    /// The policy of each key.
+    pub(super) policies: SmallVec<[Arc<CachedPolicy>; 1]>,
+    /// The keys that are given more than once, if the reply has all decisions.
+    pub(super) repeated: Option<RepeatedKeys>,
 }
 
 /// A waiting client.
 #[derive(Debug)]
 pub(super) struct WaitingClient {
-    pub(super) key: Arc<QueueKey>,
-    pub(super) cached: Arc<CachedPolicy>,
-    /// The hold that it waits for; `None` for a take.
-    pub(super) hold: Option<WaitingHold>,
-    /// The request for several keys, while it sleeps; `None` for one key.
-    pub(super) all: Option<Box<WaitingTakes>>,
+    /// Its request, while it sleeps.
+    pub(super) request: Option<Box<WaitingRequest>>,
     /// `None` before it is blocked, and after it has disconnected.
     pub(super) client: Option<Client>,
     /// The timer that wakes it.

@@ -10,11 +10,14 @@ use std::{
     time::Duration,
 };
 
-use sluicegate_core::{Operation, Policy, wait::Ticket};
+use sluicegate_core::{
+    Operation, Policy,
+    wait::{Left, Ticket},
+};
 
 use super::{
     client::{Client, WaitReply},
-    queues::{QueueKey, queues, tickets, waiting},
+    queues::{QueueKey, WaitingClient, queues, tickets, waiting},
 };
 use crate::{
     api::{self, BlockedClient, Ctx, Text},
@@ -121,25 +124,26 @@ impl Drop for TicketGuard<'_> {
 
 /// Removes a request and replies to its client.
 pub(super) fn answer(context: Context<'_>, ticket: Ticket, answer: Result<WaitReply, String>) {
-    if let Some((Some(client), _)) = remove(context, ticket) {
+    if let Some(client) =
+        remove(context, ticket).and_then(|left| left.data).and_then(|it| it.client)
+    {
         client.answer(answer);
     }
 }
 
-/// Removes a request, and wakes the next one. Returns its client, and the refund to apply.
-pub(super) fn remove(
-    context: Context<'_>,
-    ticket: Ticket,
-) -> Option<(Option<Client>, Option<Operation<'static>>)> {
-    let (waiting, refund, next) = queues(|queues| queues.remove(ticket))?;
-    if let Some(client) = waiting.client {
-        tickets(|tickets| tickets.remove(&client));
+/// Removes a request, and wakes the next one.
+pub(super) fn remove(context: Context<'_>, ticket: Ticket) -> Option<Left<WaitingClient>> {
+    let left = queues(|queues| queues.remove_ticket(ticket))?;
+    if let Some(WaitingClient { client, timer, .. }) = &left.data {
+        if let Some(client) = client {
+            tickets(|tickets| tickets.remove(client));
+        }
+        if let Some(timer) = *timer {
+            context.stop_timer(timer);
+        }
     }
-    if let Some(timer) = waiting.timer {
-        context.stop_timer(timer);
-    }
-    wake(context, next);
-    Some((waiting.client, refund))
+    left.wake.iter().for_each(|next| wake(context, Some(*next)));
+    Some(left)
 }
 
 pub(super) fn wake(context: Context<'_>, ticket: Option<Ticket>) {

@@ -21,7 +21,8 @@ use super::{
     wait::{HoldRequest, hold_and_call},
 };
 use crate::{
-    Head, NamedPolicy, ProblemJson, RejectionHandler, key::Key, response::ResponseHeaders, settings::Shared,
+    Head, NamedPolicy, ProblemJson, RejectionHandler, key::Key, response::ResponseHeaders,
+    settings::Shared,
 };
 
 /// A service that holds units while a request is in flight, created by [`HoldLayer`](crate::HoldLayer).
@@ -109,12 +110,13 @@ where
     let first = if peeks { None } else { guard.open(cost).now() };
     let is_open = first.as_ref().is_some_and(|it| it.as_ref().is_ok_and(|it| guard.decide(it)));
     let first = match first {
-        Some(Ok(answer)) if !is_open && waits && answer.retry() != Some(Retry::Never) => Some(answer),
+        Some(Ok(answer)) if !is_open && waits && answer.retry() != Some(Retry::Never) => {
+            Some(answer)
+        }
         Some(result) => return decided(shared, &policy, head, guard, used_from, result),
         None => None,
     };
-    let mut pending =
-        PendingRequest::hold(&shared.store, [guard].into(), [cost], wait, false);
+    let mut pending = PendingRequest::hold(&shared.store, [guard].into(), [cost], wait, false);
     if let Some(answer) = first {
         pending = pending.answered(answer);
     }

@@ -263,7 +263,10 @@ fn waiter_hold_is_denied_at_its_deadline_only() {
     assert_eq!(waiter.poll(at(1_000_000), KeyEvent::Answered(denied_for(2))), expiry);
     assert_eq!(waiter.poll(at(5_000_000), KeyEvent::Woken), take);
     let denied = denied_for(26);
-    assert_eq!(waiter.poll(at(5_000_000), KeyEvent::Answered(denied.clone())), KeyStep::Done(denied));
+    assert_eq!(
+        waiter.poll(at(5_000_000), KeyEvent::Answered(denied.clone())),
+        KeyStep::Done(denied)
+    );
 }
 
 #[test]

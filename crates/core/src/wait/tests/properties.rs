@@ -5,7 +5,11 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::{
-    super::{Ticket, key_waiter::{KeyEvent, KeyStep}, peeks_first},
+    super::{
+        Ticket,
+        key_waiter::{KeyEvent, KeyStep},
+        peeks_first,
+    },
     world::{SECOND, World, at},
 };
 use crate::{Operation, Policy, apply};

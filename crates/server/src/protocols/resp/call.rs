@@ -17,9 +17,7 @@ use super::{
     session::{Session, WORK},
 };
 use crate::{
-    net::incidents::Incident,
-    policies::policy_cache::PolicyId,
-    stats::MAX_COMMANDS,
+    net::incidents::Incident, policies::policy_cache::PolicyId, stats::MAX_COMMANDS,
     wait::WaitingRequest,
 };
 
