@@ -20,21 +20,17 @@
 //! The table reads no clock: its caller passes the time, and may hold policies with their numbers
 //! ([`NumberedPolicy`]).
 //!
-//! From the outside in: `clocked_store` (the clock), `decide` and `entries`, `store` (which slot, which lock), `shard` (segments behind a directory, and how
+//! From the outside in: `clocked_store` (the clock), `store` (decisions on one key and on several, what happens at the bound), `shard` (segments behind a directory, and how
 //! they split), `segment` and `bucket` (slots, versions, moves), `slot` (sixteen bytes), `slot_codec` (the state in
-//! them). Beside them: `eviction` (growth, and what happens at the bound), `overflow` (entries that do not fit in
-//! slots), `policy_table` (numbers of policies), `page_arena` (memory of buckets), `budget` (bytes and keys),
-//! `multi_key` (takes on several keys). State files: `snapshot` (the format) and `restore` (a table made from a file).
+//! them). Beside them: `overflow` (entries that do not fit in
+//! slots), `policy_table` (numbers of policies), `page_arena` (memory of buckets), `budget` (bytes and keys).
+//! State files: `snapshot` (the format) and `restore` (a table made from a file).
 
 mod bits;
 mod budget;
 mod clock;
 mod clocked_store;
-mod decide;
-mod entries;
-mod eviction;
 mod heap;
-mod multi_key;
 mod overflow;
 mod page_arena;
 mod policy_table;

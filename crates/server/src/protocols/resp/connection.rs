@@ -9,26 +9,23 @@
 //! - a turn of the worker is short: after [`CHUNK`] bytes or half a millisecond, other connections go first
 //!   ([`turn`](crate::budgets::turn)).
 
-mod deferred;
-mod transfer;
-mod turns;
-mod waiting;
-
 use std::{
     future::poll_fn,
-    io,
+    io, mem,
     pin::{Pin, pin},
     sync::atomic::Ordering,
-    task::Poll,
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
-use sluicegate_core::Timestamp;
+use bytes::BufMut;
+use sluicegate_core::{KeyedOperation, Timestamp};
 use sluicegate_resp::{Arguments, Parser, Writer};
 use tokio::{
+    io::{AsyncReadExt, AsyncWrite, AsyncWriteExt},
     sync::watch,
-    task::yield_now,
-    time::{Instant, Sleep, sleep},
+    task::{unconstrained, yield_now},
+    time::{Instant, Sleep, sleep, sleep_until, timeout},
 };
 use tracing::{Instrument as _, Span};
 
@@ -36,13 +33,16 @@ use super::{
     batch::Batch,
     call::{CommandCall, CommandTable, Next, WaitingCall},
     commands,
-    pool::{CHUNK, MAX_UNREAD, Overrun},
+    pool::{CHUNK, MAX_KEPT, MAX_READ_AHEAD, MAX_UNREAD, Overrun, SMALL},
     session::Session,
+    store_operation::{answer_all, answer_deferred},
     worker::RespWorker,
 };
 use crate::{
     budgets::buffers::{BufferReservation, NO_MEMORY},
     net::{clients::Client, secret::GUESS_DELAY, stream::Stream},
+    stats::Cause,
+    wait,
 };
 
 /// Bytes of pending replies that are sent before the next command runs. A single reply is shorter than 1 MiB, and so
@@ -444,4 +444,386 @@ impl<'a> Connection<'a> {
 /// Whether enough is pending for the client, or for the store.
 fn is_full(out: &[u8], worker: &RespWorker) -> bool {
     out.len() >= FLUSH || worker.deferred.borrow().is_full(&worker.shared.buffers)
+}
+
+// Reads and writes the bytes of a connection: into a buffer of the worker, and kept only as far as they are reserved.
+
+/// Time for which bytes of a client that sends too many while it waits are left unread. Then they are dropped.
+const MAX_STALL: Duration = Duration::from_secs(2);
+
+impl Drop for Connection<'_> {
+    fn drop(&mut self) {
+        if self.keeps {
+            self.worker.buffers.remove_keeper();
+        }
+    }
+}
+
+impl Connection<'_> {
+    /// Ready when the client has disconnected. Bytes that it sends until then are kept for later, up to a bound. Then it is
+    /// not read from, and after a while its bytes are dropped, so that its disconnection is noticed.
+    pub(super) async fn left(&mut self) -> io::Result<()> {
+        self.pause();
+        loop {
+            if self.overrun.is_none()
+                && let Err(overrun) = self.reserve_ahead()
+            {
+                // The next command that waits continues it: otherwise the server would notice a client that has left after
+                // its last command.
+                let since = *self.stalled_since.get_or_insert_with(Instant::now);
+                sleep_until(since + MAX_STALL).await;
+                self.overrun = Some(overrun);
+            }
+            if poll_fn(|context| self.poll_read_ahead(context)).await? == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reserves memory for more bytes of the client while it waits.
+    fn reserve_ahead(&mut self) -> Result<(), Overrun> {
+        let length = self.unread.len();
+        if length < SMALL {
+            return Ok(());
+        }
+        let capacity = self.unread.capacity().max(length + CHUNK);
+        if capacity > MAX_READ_AHEAD {
+            return Err(Overrun::TooLong);
+        }
+        if !self.unread_reserved.resize_to_spare(capacity) {
+            return Err(Overrun::NoMemory);
+        }
+        self.unread.reserve_exact(capacity - length);
+        Ok(())
+    }
+
+    /// Reads once, while the client waits; 0 is the end.
+    fn poll_read_ahead(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let mut buffer = self.worker.buffers.take();
+        let max_read = if self.overrun.is_some() || self.unread.len() >= SMALL {
+            CHUNK
+        } else {
+            SMALL - self.unread.len()
+        };
+        let read = poll_read_chunk(&mut self.stream, &mut buffer, max_read, context);
+        if self.overrun.is_none() {
+            self.unread.extend_from_slice(&buffer);
+        }
+        if read.is_pending() {
+            self.stalled_since = None;
+        }
+        self.worker.buffers.put(buffer);
+        read
+    }
+
+    /// Reads once, at most a [`CHUNK`]; 0 is the end. [`io::ErrorKind::OutOfMemory`]: the buffer budget is exhausted.
+    #[inline]
+    pub(super) fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.keeps && self.unread.is_empty() && self.unread.capacity() >= CHUNK {
+            let max_read = self.max_read();
+            return poll_read_chunk(&mut self.stream, &mut self.unread, max_read, context);
+        }
+        self.poll_read_more(context)
+    }
+
+    fn poll_read_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let max_read = self.max_read();
+        if self.unread_reserved.bytes() > 0 {
+            let length = self.unread.len();
+            if length == self.unread.capacity() {
+                let capacity = (2 * length).min(MAX_UNREAD);
+                let grown = self.unread_reserved.bytes() + capacity - length;
+                if !self.unread_reserved.resize_for_payload(grown) {
+                    return Poll::Ready(Err(io::ErrorKind::OutOfMemory.into()));
+                }
+                self.unread.reserve_exact(capacity - length);
+            }
+            let max_read = (self.unread.capacity() - length).min(max_read);
+            return poll_read_chunk(&mut self.stream, &mut self.unread, max_read, context);
+        }
+        if self.keeps && self.unread.capacity() >= self.unread.len() + CHUNK {
+            return poll_read_chunk(&mut self.stream, &mut self.unread, max_read, context);
+        }
+        let mut buffer = self.worker.buffers.take();
+        buffer.extend_from_slice(&self.unread);
+        let read = poll_read_chunk(&mut self.stream, &mut buffer, max_read, context);
+        if matches!(read, Poll::Ready(Ok(1..))) {
+            self.unread = buffer;
+        } else {
+            self.worker.buffers.put(buffer);
+        }
+        read
+    }
+
+    /// Bytes to read at a time. While many connections wait for a turn, it is no more than each keeps without a
+    /// reservation, unless a command is long.
+    #[inline]
+    fn max_read(&self) -> usize {
+        let length = self.unread.len();
+        if !self.worker.turns().are_many() || length >= CHUNK {
+            CHUNK
+        } else if length < SMALL / 2 {
+            SMALL - length
+        } else {
+            SMALL
+        }
+    }
+
+    /// Sends the pending replies, if the system accepts them immediately, as it usually does. `false`: some are left for
+    /// [`flush`](Self::flush).
+    #[inline]
+    pub(super) fn try_flush(&mut self) -> bool {
+        if self.sent < self.out.len() {
+            if let Some(Ok(count)) = self.stream.write_now(&self.out[self.sent..]) {
+                self.sent += count;
+            }
+            if self.sent < self.out.len() {
+                return false;
+            }
+        }
+        self.sent = 0;
+        self.put_out();
+        true
+    }
+
+    /// Sends the pending replies. It may be dropped and called again.
+    ///
+    /// # Errors
+    /// The client does not take its replies in time, or there is no memory for them.
+    pub(super) async fn flush(&mut self) -> io::Result<()> {
+        if self.try_flush() {
+            return Ok(());
+        }
+        // TLS cannot try outside of a task. That the task has used up its budget does not make the client a slow one.
+        let tried = unconstrained(poll_fn(|context| Poll::Ready(self.poll_send(context)))).await;
+        match tried {
+            Poll::Ready(sent) => sent?,
+            Poll::Pending => self.send_slowly().await?,
+        }
+        self.sent = 0;
+        self.put_out();
+        Ok(())
+    }
+
+    /// Sends what the client does not take immediately. It keeps only those replies and commands that have not run, and
+    /// both are counted.
+    async fn send_slowly(&mut self) -> io::Result<()> {
+        self.pause();
+        if !self.compact() {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        self.out.drain(..self.sent);
+        self.sent = 0;
+        self.out.shrink_to_fit();
+        if !self.out_reserved.resize_for_payload(self.out.len()) {
+            self.worker.stats().slow.add();
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        let most = self.session.shared.timeouts.output;
+        match timeout(most, poll_fn(|context| self.poll_send(context))).await {
+            Ok(sent) => sent?,
+            Err(_) => {
+                self.worker.stats().slow.add();
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+        self.out_reserved.release();
+        Ok(())
+    }
+
+    /// Sends the pending replies, as far as the client takes them.
+    fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut stream = Pin::new(&mut self.stream);
+        while self.sent < self.out.len() {
+            match ready!(stream.as_mut().poll_write(context, &self.out[self.sent..]))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                count => self.sent += count,
+            }
+        }
+        stream.poll_flush(context)
+    }
+
+    /// Returns the buffer for replies, unless this connection keeps it.
+    #[inline]
+    fn put_out(&mut self) {
+        if self.keeps && self.out.capacity() <= MAX_KEPT {
+            self.out.clear();
+        } else {
+            self.worker.buffers.put(std::mem::take(&mut self.out));
+        }
+    }
+
+    /// Drops commands that have run, and keeps the rest in as few bytes as possible. `false`: there is no memory for it, and
+    /// the client is to be closed.
+    #[inline]
+    pub(super) fn compact(&mut self) -> bool {
+        if self.start == self.unread.len() && self.keeps && self.unread.capacity() <= MAX_KEPT {
+            self.start = 0;
+            self.unread.clear();
+            self.unread_reserved.release();
+            return true;
+        }
+        self.compact_rest()
+    }
+
+    fn compact_rest(&mut self) -> bool {
+        let left = self.unread.len() - self.start;
+        if left <= SMALL {
+            let small = self.unread[self.start..].to_vec();
+            self.worker.buffers.put(std::mem::replace(&mut self.unread, small));
+        } else {
+            self.unread.drain(..self.start);
+            self.unread.shrink_to(left.max(CHUNK));
+        }
+        self.start = 0;
+        // A small rest is not counted: it is within what each of ten thousand clients costs anyway.
+        let found = self.parser.shrink();
+        let bytes = if left <= SMALL { 0 } else { self.unread.capacity() + found };
+        let fits = self.unread_reserved.resize_for_payload(bytes);
+        if !fits {
+            self.reject(NO_MEMORY);
+        }
+        fits
+    }
+
+    /// Sends the last replies. Bytes that the client still sends are read and dropped: otherwise its system would drop the
+    /// replies unread.
+    pub(super) async fn close(&mut self) -> io::Result<()> {
+        // Commands that were read do not run any more: many rejected clients would keep them while they linger.
+        self.worker.buffers.put(std::mem::take(&mut self.unread));
+        self.start = 0;
+        self.unread_reserved.release();
+        self.pause();
+        self.flush().await?;
+        self.stream.shutdown().await?;
+        let mut dropped = [0; 1024];
+        while self.stream.read(&mut dropped).await? > 0 {}
+        Ok(())
+    }
+}
+
+/// Reads at most `max_read` bytes, and appends them to `buffer`.
+#[inline]
+fn poll_read_chunk(
+    stream: &mut Stream,
+    buffer: &mut Vec<u8>,
+    max_read: usize,
+    context: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
+    let mut limited = buffer.limit(max_read);
+    // If it is not ready, nothing was read, and it may be dropped.
+    pin!(stream.read_buf(&mut limited)).poll(context)
+}
+
+// Turns of a connection among the others of its worker.
+
+impl Connection<'_> {
+    /// Whether enough was read in this turn to let others go first. While many connections wait, a long command is
+    /// finished first, because it would be kept.
+    #[inline]
+    pub(super) fn has_read_enough(&self) -> bool {
+        if !self.worker.turns().are_many() {
+            return self.turn >= CHUNK;
+        }
+        if !self.session.turn.is_in_lane() {
+            return self.turn >= SMALL;
+        }
+        self.turn >= CHUNK && self.unread.len() <= SMALL || self.turn >= MAX_READ_AHEAD
+    }
+
+    /// Ends the turn, before the connection waits for something else than a turn.
+    #[inline]
+    pub(super) fn pause(&mut self) {
+        self.turn = 0;
+        self.session.turn.end();
+    }
+
+    /// Lets other connections of the worker go first, and continues in the lane. `false`: there is no memory
+    /// for what is kept until then, and the client is to be closed.
+    pub(super) async fn give_way(&mut self) -> bool {
+        self.turn = 0;
+        if !self.session.turn.try_lane() {
+            if !self.compact() {
+                return false;
+            }
+            // Rare, therefore boxed, so that not every connection has the space for it.
+            Box::pin(self.session.turn.lane()).await;
+        }
+        yield_now().await;
+        true
+    }
+}
+
+// Deferred operations of a batch: applied while the connection waits, with as little kept as in any other wait.
+
+impl Connection<'_> {
+    /// Applies the operations, and inserts the replies where they belong. `false`: there is no memory for what is kept
+    /// until then, and the client is to be closed.
+    pub(super) async fn answer_deferred(&mut self) -> bool {
+        let deferred = self.worker.deferred.take();
+        self.pause();
+        let mut known = mem::take(&mut self.out);
+        let mut reserved = self.worker.shared.buffers.reserve_nothing();
+        let fits = self.compact() && {
+            let fits = reserved.resize(deferred.size() + known.len());
+            if !fits {
+                self.reject(NO_MEMORY);
+            }
+            fits
+        };
+        if !fits {
+            // None was applied: the error replaces the first of their replies.
+            known.truncate(deferred.replies.first().map_or(0, |reply| reply.offset));
+            known.append(&mut self.out);
+            self.out = known;
+            return false;
+        }
+        if !self.keeps {
+            let few = known.as_slice().to_vec();
+            self.worker.buffers.put(mem::replace(&mut known, few));
+        }
+        answer_deferred(deferred, self.worker, &known, &mut self.out).await;
+        true
+    }
+}
+
+// Commands that wait for their reply.
+
+impl Connection<'_> {
+    /// Waits for a request, and replies. `false`: the client has disconnected, and leaves the queue.
+    pub(super) async fn wait(&mut self, waiting: WaitingCall) -> io::Result<bool> {
+        let WaitingCall { mut request, repeated } = waiting;
+        let shared = self.session.shared;
+        let mut reserved = shared.buffers.reserve_nothing();
+        if !reserved.resize_for_payload(request.reserved_bytes()) {
+            self.reject(NO_MEMORY);
+            return Ok(true);
+        }
+        let stopping = self.stopping.clone();
+        let answer = tokio::select! {
+            // Most are answered immediately, without a read.
+            biased;
+            answer = wait::wait(&shared.decider, &mut request, stopping) => answer,
+            left = self.left() => return left.map(|()| false),
+        };
+        let (stats, operations) = (self.worker.stats(), request.attempted());
+        let writer = &mut Writer::new(&mut self.out, self.session.version);
+        match (answer, repeated) {
+            (Ok(answer), Some(repeated)) => {
+                answer_all(&operations, (&answer, &repeated), self.worker, writer);
+            }
+            (Ok(answer), None) => {
+                stats.decided(answer.source, &answer.decision);
+                for KeyedOperation { key, policy, .. } in operations {
+                    stats.sampler.note(key, &answer.decision, Cause::policy(policy.policy()));
+                }
+                writer.integers(&answer.decision.to_integers());
+            }
+            (Err(failure), _) => {
+                stats.errors.add();
+                writer.error(failure.to_string());
+            }
+        }
+        Ok(true)
+    }
 }

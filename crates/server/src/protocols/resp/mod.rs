@@ -13,7 +13,6 @@ mod connection;
 mod deferred_replies;
 mod pool;
 mod repeat;
-mod resp_reply;
 mod service;
 mod session;
 mod store_operation;

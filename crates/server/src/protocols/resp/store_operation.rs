@@ -12,8 +12,8 @@ use sluicegate_resp::Writer;
 
 use super::{
     batch_entry::PendingDecision,
+    batch_entry::RespReply,
     deferred_replies::{DeferredReplies, DeferredReply, PendingAll, PendingCount, StoreOperation},
-    resp_reply::RespReply,
     session::{Session, WORK},
     worker::RespWorker,
 };
