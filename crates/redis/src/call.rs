@@ -9,7 +9,7 @@ use crate::{
     PlannedOperation, native,
     net::{
         context::Context,
-        keeper::rejects_writes,
+        node_connection::rejects_writes,
         node_connection::{Deadline, NodeConnection},
     },
     reply::{MissingPermission, ReplyKind, parse_script_reply, policy_error, too_many_redirects},

@@ -36,19 +36,14 @@
 
 mod call;
 mod counters;
-mod decide;
 mod delete_matching;
 mod environment;
-mod get_entry;
 mod health;
 mod latency;
-mod lease_refill;
 mod local;
-mod multi_key;
 mod native;
 mod net;
 mod options;
-mod pipeline;
 mod planned_policy;
 mod reply;
 pub mod script;

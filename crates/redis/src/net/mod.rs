@@ -1,10 +1,8 @@
 //! Servers: addresses, connections, clusters.
 
 pub(crate) mod breaker;
-mod connect;
 pub(crate) mod context;
 mod flow;
-pub(crate) mod keeper;
 pub(crate) mod node_connection;
 mod permission;
 mod report;

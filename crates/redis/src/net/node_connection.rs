@@ -11,33 +11,38 @@ use std::{
     future::Future,
     iter,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use parking_lot::Mutex;
-use redis::{Cmd, Pipeline, RedisResult, Value, aio::MultiplexedConnection};
+use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisResult, Value, aio::MultiplexedConnection};
 use sluicegate_core::{StoreError, Timestamp, as_micros};
 use tokio::{
     sync::{Notify, watch},
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 
 use super::{
-    breaker::Breaker,
-    context::{Context, Endpoint},
+    breaker::{Breaker, PROBE_EVERY},
+    context::{Context, Endpoint, TLS_ADVICE},
     flow::Flow,
     permission::Permission,
-    report::OutageLog,
+    report::{OutageLine, OutageLog},
     round_trip,
-    url::Address,
+    url::{Address, Kind},
 };
-use crate::native;
+use crate::{
+    native,
+    reply::MissingPermission,
+    script::{Script, TEST_PREFIX},
+    script_command::begin,
+};
 
 /// Maximum time of a probe; afterwards its connection is closed.
-pub(super) const PROBE_TIMEOUT: Duration = Duration::from_millis(250);
+const PROBE_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Longest time until a deadline: a clock cannot add every [`Duration`].
 const MAX_SPAN: Duration = Duration::from_hours(366 * 24);
@@ -180,7 +185,7 @@ impl NodeConnection {
     }
 
     /// Whether the server has the commands of the module, and no scripts.
-    pub(crate) fn has_commands_alone(&self) -> bool {
+    fn has_commands_alone(&self) -> bool {
         self.has_no_scripts.load(Ordering::Relaxed) && self.module.load(Ordering::Relaxed)
     }
 
@@ -198,7 +203,7 @@ impl NodeConnection {
         self.schedule_module_probe();
     }
 
-    pub(super) fn schedule_module_probe(&self) {
+    fn schedule_module_probe(&self) {
         let every = self.context.options.look_for_module.unwrap_or_default();
         self.module_probe_at.store((self.context.now() + every).as_micros(), Ordering::Relaxed);
     }
@@ -368,5 +373,458 @@ impl NodeConnection {
         if !self.is_suspect.swap(true, Ordering::Relaxed) {
             self.wake.notify_one();
         }
+    }
+}
+
+// Establishes connections to one server, with pauses after failures.
+
+/// Pauses after the first failed attempt and after later ones, with jitter, so that clients that lost a server at
+/// the same time do not reconnect at the same time.
+const PAUSES: [Duration; 4] = [
+    Duration::from_millis(20),
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(250),
+];
+/// A connection that ends sooner counts as a failed attempt.
+const SHORT_LIVED: Duration = Duration::from_millis(5);
+impl NodeConnection {
+    /// Starts to connect, unless there is a connection or an attempt.
+    pub(super) fn connect(self: &Arc<Self>) {
+        let begins = self.state.send_if_modified(|state| {
+            let down = matches!(state, State::Down { .. });
+            if down {
+                *state = State::Connecting;
+            }
+            down
+        });
+        if begins {
+            if self.report.is_some() {
+                self.start_keeper();
+            }
+            // In the background, because the caller may be cancelled.
+            self.context.spawn(Arc::clone(self).make());
+        }
+    }
+
+    async fn make(self: Arc<Self>) {
+        let why = match self.open().await {
+            Ok(up) => return self.use_from_now_on(up),
+            Err(why) => why,
+        };
+        let missed = self.missed.fetch_add(1, Ordering::Relaxed);
+        let until = self.context.now() + self.pause(missed);
+        tracing::debug!(%why, "cannot connect");
+        // Opens the breaker without counting, because no command can be sent.
+        self.unavailable(&why);
+        self.state.send_replace(State::Down { why, until });
+    }
+
+    /// Replaces the connection. Commands in flight get their replies on the old one.
+    async fn replace(self: &Arc<Self>) {
+        if let Ok(up) = self.open().await {
+            self.use_from_now_on(up);
+        }
+    }
+
+    fn use_from_now_on(&self, up: OpenConnection) {
+        // The address may belong to another server than before.
+        self.module.store(up.has_module, Ordering::Relaxed);
+        self.schedule_module_probe();
+        self.context.counts.connections.one();
+        self.state.send_replace(State::Up(up));
+    }
+
+    /// A new connection, or the reason of the failure.
+    async fn open(self: &Arc<Self>) -> Result<OpenConnection, String> {
+        let number = self.made.fetch_add(1, Ordering::Relaxed) + 1;
+        let node = Arc::downgrade(self);
+        let pushed = move |info: PushInfo| {
+            if info.kind == PushKind::Disconnection
+                && let Some(node) = node.upgrade()
+            {
+                node.lost(Some(number), &format!("{} has closed the connection", node.endpoint));
+            }
+            Ok::<_, ()>(())
+        };
+        let made = timeout(self.context.options.connect_timeout, async {
+            let (mut connection, address) = self.context.connect(&self.endpoint, pushed).await?;
+            let looks = self.context.options.look_for_module.is_some();
+            let has_module = looks && native::has_module(&mut connection).await;
+            Ok((connection, address, has_module))
+        });
+        match made.await {
+            Ok(Ok((connection, address, has_module))) => {
+                let (flow, since) = (Arc::default(), self.context.now());
+                let address = Arc::new(address);
+                Ok(OpenConnection { connection, number, address, flow, since, has_module })
+            }
+            Ok(Err(StoreError::Unavailable(why))) => Err(format!("{}: {why}", self.endpoint)),
+            Ok(Err(error)) => Err(format!("{}: {error}", self.endpoint)),
+            Err(_) => {
+                let advice = if self.context.url.tls { TLS_ADVICE } else { "" };
+                Err(format!("{}: no connection in time{advice}", self.endpoint))
+            }
+        }
+    }
+
+    /// The connection of this number (any, for `None`) has failed, and is replaced.
+    pub(crate) fn lost(self: &Arc<Self>, number: Option<u64>, why: &str) {
+        let now = self.context.now();
+        let mut wait = Duration::ZERO;
+        let was_up = self.state.send_if_modified(|state| {
+            let State::Up(up) = state else { return false };
+            if number.is_some_and(|number| number != up.number) {
+                return false;
+            }
+            if now < up.since + SHORT_LIVED {
+                wait = self.pause(self.missed.fetch_add(1, Ordering::Relaxed));
+            } else {
+                self.missed.store(0, Ordering::Relaxed);
+            }
+            *state = State::Down { why: why.to_owned(), until: now + wait };
+            true
+        });
+        if was_up && wait.is_zero() {
+            self.connect();
+        } else if was_up {
+            let node = Arc::downgrade(self);
+            self.context.spawn(async move {
+                sleep(wait).await;
+                if let Some(node) = node.upgrade() {
+                    node.connect();
+                }
+            });
+        }
+    }
+
+    /// Pause after `missed` failed attempts.
+    fn pause(&self, missed: u32) -> Duration {
+        let pause = usize::try_from(missed).ok().and_then(|it| PAUSES.get(it)).or(PAUSES.last());
+        self.context.jitter(pause.copied().unwrap_or_default())
+    }
+}
+
+// Supervises the connection to one server: probes it, opens and closes its circuit breaker, and finds the
+// primary again.
+//
+// A probe is a script that would change a key that does not exist. Only a server that runs scripts and accepts
+// writes runs it; a demoted primary replies to `PING`, and a server without memory to `DEL`. While the breaker is
+// open, the server is probed every [`PROBE_EVERY`]; while it is closed, after a command without reply, and after
+// [`IDLE`] without commands. Therefore an outage starts and ends without commands too.
+
+/// Time without commands after which the server is probed.
+const IDLE: Duration = Duration::from_secs(1);
+/// Minimum time between two probes.
+const SPACING: Duration = Duration::from_millis(20);
+/// Time between two queries of the sentinels while their primary accepts no writes.
+const RESOLVE_EVERY: Duration = Duration::from_millis(400);
+/// Time between two replacements of a connection to a server that accepts no writes, because its address may
+/// belong to another server by now.
+const REPLACE_EVERY: Duration = Duration::from_secs(2);
+
+/// Result of a probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum ProbeResult {
+    /// The server replies, and accepts writes.
+    Works,
+    /// It replies, but later than the deadline of a command.
+    Slow(Duration),
+    /// It replies that it accepts no writes.
+    RejectsWrites(String),
+    /// The user may not run the commands of a take.
+    MayNot(String),
+    /// The user may not use the key of the probe, so that writes are unknown.
+    Forbidden(String),
+    /// No reply, or no connection.
+    Fails(String),
+}
+
+/// Whether the reply says that the server accepts no writes now, on any key.
+pub(crate) fn rejects_writes(reply: &Value) -> bool {
+    const CODES: [&str; 10] = [
+        "READONLY",
+        "MASTERDOWN",
+        "CLUSTERDOWN",
+        "UNBLOCKED",
+        "LOADING",
+        "NOREPLICAS",
+        "MISCONF",
+        "BUSY",
+        "OOM",
+        "NOAUTH",
+    ];
+    const IN_SCRIPT: [&str; 5] =
+        ["READONLY You", "NOREPLICAS Not", "MISCONF ", "OOM command", "while the cluster is down"];
+    let Value::ServerError(error) = reply else { return false };
+    if is_about_slot(error.details()) {
+        return false;
+    }
+    // In a script, the error of the server may follow other text.
+    CODES.contains(&error.code())
+        || error.details().is_some_and(|details| IN_SCRIPT.iter().any(|it| details.contains(it)))
+}
+
+/// Whether the server says that it is a replica.
+fn is_demoted(error: &redis::ServerError) -> bool {
+    error.code() == "READONLY" || error.details().is_some_and(|it| it.contains("READONLY You"))
+}
+
+/// Whether a `CLUSTERDOWN` is about the slot of one key.
+fn is_about_slot(details: Option<&str>) -> bool {
+    details.is_some_and(|details| details.starts_with("Hash slot not served"))
+}
+
+impl NodeConnection {
+    /// Starts the keeper task, unless it runs.
+    fn start_keeper(self: &Arc<Self>) {
+        if !self.is_kept.swap(true, Ordering::Relaxed) {
+            let (node, wake) = (Arc::downgrade(self), Arc::clone(&self.wake));
+            let context = Arc::clone(&self.context);
+            self.context.spawn(async move {
+                let mut keeper = Keeper { node, resolved_at: None };
+                let mut pause = IDLE;
+                loop {
+                    // Returns when it is woken or after the pause.
+                    let _ = timeout(context.jitter(pause), wake.notified()).await;
+                    let Some(next) = keeper.check_once().await else { return };
+                    pause = next;
+                    sleep(SPACING).await;
+                }
+            });
+        }
+    }
+
+    /// No command can be sent, or gets a reply.
+    pub(super) fn unavailable(&self, why: &str) {
+        // Another node may have its slots by now, even if no command asks for them.
+        self.context.node_unavailable.notify_one();
+        if self.breaker.open() {
+            self.opened(why);
+        } else {
+            why.clone_into(&mut self.why.lock());
+        }
+    }
+
+    /// The breaker was opened.
+    pub(super) fn opened(&self, why: &str) {
+        why.clone_into(&mut self.why.lock());
+        self.context.counts.breaker_opened.one();
+        self.wake.notify_one();
+        self.log(|report, now| report.change(true, now));
+    }
+
+    fn works(&self) {
+        if self.breaker.close() | self.permission.unbar() {
+            self.log(|report, now| report.change(false, now));
+        }
+    }
+
+    /// The user may use no key. Every command is still sent, because another key may be allowed.
+    fn barred(&self, why: &str) {
+        why.clone_into(&mut self.why.lock());
+        let was_open = self.breaker.close();
+        if self.permission.bar() || was_open {
+            self.log(|report, now| report.change(true, now));
+        }
+        // A command may have been applied since.
+        if !self.permission.has_rejections() {
+            self.unbarred();
+        }
+    }
+
+    /// A command was applied, so that the user may use some key.
+    fn unbarred(&self) {
+        if self.permission.unbar() && !self.breaker.is_open() {
+            self.log(|report, now| report.change(false, now));
+        }
+    }
+
+    /// The server gets no more commands, because others hold its slots.
+    pub(super) fn retire(&self) {
+        if self.breaker.is_open() {
+            tracing::info!(node = %self.endpoint, "the node has left the cluster");
+        }
+    }
+
+    fn log(
+        &self,
+        line: impl FnOnce(&mut super::report::OutageLog, Timestamp) -> Option<OutageLine>,
+    ) {
+        let Some(report) = &self.report else { return };
+        let line = line(&mut report.lock(), self.context.now());
+        let Some(line) = line else { return };
+        self.context.log_outage(&self.endpoint, line, &self.why.lock());
+    }
+}
+
+/// Supervises one connection.
+struct Keeper {
+    node: Weak<NodeConnection>,
+    /// When the primary was searched last, because the server accepts no writes.
+    resolved_at: Option<Timestamp>,
+}
+
+impl Keeper {
+    /// Checks once. Returns the pause until the next check; `None` if the connection is not used any more.
+    async fn check_once(&mut self) -> Option<Duration> {
+        let node = self.node.upgrade()?;
+        let is_open = node.breaker.is_open();
+        let is_suspect = node.is_suspect.swap(false, Ordering::Relaxed);
+        let has_answered = node.has_answered.swap(false, Ordering::Relaxed);
+        if is_open || is_suspect || !has_answered || node.permission.is_barred() {
+            let probe = node.probe().await;
+            self.follow(&node, is_open, is_suspect, probe).await;
+        }
+        node.log(|report, now| report.due(now));
+        let is_down = node.breaker.is_open() || node.permission.is_barred();
+        Some(if is_down { PROBE_EVERY - SPACING } else { IDLE })
+    }
+
+    async fn follow(
+        &mut self,
+        node: &Arc<NodeConnection>,
+        is_open: bool,
+        is_suspect: bool,
+        probe: ProbeResult,
+    ) {
+        match probe {
+            // The user may not use the key of the probe either, which has the same prefix.
+            ProbeResult::Forbidden(why) if node.permission.is_in_doubt() => node.barred(&why),
+            ProbeResult::Forbidden(_) if is_suspect => {
+                node.works();
+                self.find_primary(node).await;
+            }
+            // The user may be allowed the other commands.
+            ProbeResult::MayNot(why) if node.permission.is_in_doubt() => node.unavailable(&why),
+            ProbeResult::Works | ProbeResult::Forbidden(_) | ProbeResult::MayNot(_) => {
+                self.resolved_at = None;
+                node.decided();
+                node.works();
+            }
+            // Late commands are counted already.
+            ProbeResult::Slow(_) if !is_open => {}
+            ProbeResult::Slow(span) => {
+                let millis = span.as_millis();
+                node.unavailable(&format!("{}: answers after {millis} ms", node.endpoint));
+            }
+            ProbeResult::RejectsWrites(why) => {
+                node.unavailable(&why);
+                self.find_primary(node).await;
+            }
+            ProbeResult::Fails(why) => node.unavailable(&why),
+        }
+    }
+
+    /// Searches for the primary, at most every [`RESOLVE_EVERY`] or [`REPLACE_EVERY`].
+    async fn find_primary(&mut self, node: &Arc<NodeConnection>) {
+        let now = node.context.now();
+        let is_due = match (&node.endpoint, self.resolved_at) {
+            (Endpoint::Primary { .. }, None) => true,
+            (Endpoint::Primary { .. }, Some(at)) => now >= at + node.context.jitter(RESOLVE_EVERY),
+            // It may be promoted again in a moment.
+            (Endpoint::At(_), None) => false,
+            (Endpoint::At(_), Some(at)) => now >= at + node.context.jitter(REPLACE_EVERY),
+        };
+        if !is_due {
+            self.resolved_at.get_or_insert(now);
+            return;
+        }
+        self.resolved_at = Some(now);
+        if let Endpoint::Primary { sentinels, name } = &node.endpoint {
+            let found = timeout(PROBE_TIMEOUT, node.context.primary(sentinels, name)).await;
+            let Ok(Ok(address)) = found else { return };
+            if node.address().is_some_and(|known| *known == address) {
+                return;
+            }
+        }
+        node.replace().await;
+    }
+}
+
+impl NodeConnection {
+    /// Checks whether the server accepts writes.
+    async fn probe(self: &Arc<Self>) -> ProbeResult {
+        let deadline = Deadline::after(PROBE_TIMEOUT);
+        let OpenConnection { mut connection, number, flow, .. } =
+            match self.connection(deadline).await {
+                Ok(up) => up,
+                Err(StoreError::Unavailable(why)) => return ProbeResult::Fails(why),
+                Err(error) => return ProbeResult::Fails(error.to_string()),
+            };
+        let begin = self.context.now();
+        let sent = flow.send(1, begin);
+        match deadline.within(self.try_write(&mut connection)).await {
+            Ok(Ok(reply)) => {
+                let now = self.context.now();
+                flow.answered(sent, now);
+                let span = now.since(begin);
+                let why = |error: &redis::ServerError| {
+                    let (code, details) = (error.code(), error.details().unwrap_or_default());
+                    format!("{}: {code} {details}", self.endpoint)
+                };
+                match (&reply, MissingPermission::of(&reply)) {
+                    (Value::ServerError(error), Some(MissingPermission::Command)) => {
+                        ProbeResult::MayNot(why(error))
+                    }
+                    (Value::ServerError(error), Some(MissingPermission::Key)) => {
+                        let key = String::from_utf8_lossy(&self.probe_key()).into_owned();
+                        ProbeResult::Forbidden(format!("{} (such as `{key}`)", why(error)))
+                    }
+                    // Its commands are redirected.
+                    (Value::ServerError(error), _) if self.is_in_cluster() && is_demoted(error) => {
+                        ProbeResult::Works
+                    }
+                    (Value::ServerError(error), _) if rejects_writes(&reply) => {
+                        ProbeResult::RejectsWrites(why(error))
+                    }
+                    _ if span > self.context.options.deadline => ProbeResult::Slow(span),
+                    _ => ProbeResult::Works,
+                }
+            }
+            // The connection may never return replies again, even if the server recovers.
+            _ => {
+                let why = format!("{} does not answer", self.endpoint);
+                self.lost(Some(number), &why);
+                ProbeResult::Fails(why)
+            }
+        }
+    }
+}
+
+impl NodeConnection {
+    /// Runs the script of the probe, or a command of the module if the user may run no scripts.
+    async fn try_write(&self, connection: &mut MultiplexedConnection) -> RedisResult<Value> {
+        let key = self.probe_key();
+        // A node of a cluster would redirect a script with a key of another node.
+        let keys = u8::from(!self.is_in_cluster());
+        let call = |whole| -> Cmd {
+            let mut call = begin(Script::probe(), whole);
+            call.arg(keys).arg(&key);
+            call
+        };
+        let is_unknown = |reply: &Value| matches!(reply, Value::ServerError(error) if error.code() == "NOSCRIPT");
+        let mut reply = connection.send_packed_command(&call(false)).await?;
+        if is_unknown(&reply) {
+            reply = connection.send_packed_command(&call(true)).await?;
+        }
+        if MissingPermission::of(&reply) == Some(MissingPermission::Command) {
+            let mut take = redis::cmd("SG.TAKE");
+            take.arg(&key).arg("gcra:1/1s").arg("COST").arg(0);
+            let by_module = connection.send_packed_command(&take).await?;
+            let is_none = matches!(&by_module, Value::ServerError(error) if error.code() == "ERR");
+            if !is_none && MissingPermission::of(&by_module) != Some(MissingPermission::Command) {
+                reply = by_module;
+            }
+        }
+        Ok(reply)
+    }
+
+    fn probe_key(&self) -> Vec<u8> {
+        [&self.context.options.prefix[..], TEST_PREFIX, b"probe"].concat()
+    }
+
+    fn is_in_cluster(&self) -> bool {
+        self.context.url.kind == Kind::Cluster
     }
 }

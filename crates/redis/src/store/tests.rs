@@ -173,3 +173,17 @@ async fn reset_of_a_sluicegate_server_forfeits_leased_units_until_its_only_reset
     assert_eq!((resets, forfeited(inner)), (1, 2 * 99));
     assert!(inner.leases.expired(None).is_empty());
 }
+
+/// The certificates say that TLS is wanted: a password must not be sent without it.
+#[test]
+fn new_certificates_without_tls_is_an_error() {
+    let mut options = Options::default();
+    options.tls.ca = Some("ca.pem".into());
+    let mut client = Options::default();
+    client.tls.client = Some(("cert.pem".into(), "key.pem".into()));
+    for options in [options, client] {
+        let error = RedisStore::new("redis://:password@127.0.0.1/", options).unwrap_err();
+        let expected = "invalid store URL for certificates: expected TLS, such as `rediss://`";
+        assert_eq!(error, StoreError::Settings(expected.to_owned()));
+    }
+}
