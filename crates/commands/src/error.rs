@@ -1,5 +1,7 @@
 //! Errors of commands, with the text that every protocol replies with.
 
+use std::fmt;
+
 use sluicegate_core::{KeyLengthError, OperationError, PolicyError, StateError};
 
 use crate::{quote::quote, spec::CommandSpec};
@@ -194,5 +196,56 @@ fn expected_value(option: &str) -> String {
     match option {
         "ID" => "an id, such as `ID call-7`".to_owned(),
         _ => format!("a whole number, such as `{option} 5`"),
+    }
+}
+
+// Texts of foreign errors, for use in errors of Sluicegate.
+
+/// The text of a foreign error without its OS error number, on one line, and in lower case.
+///
+/// ```
+/// use sluicegate_commands::plain_error;
+///
+/// let error = "No such file or directory (os error 2)";
+/// assert_eq!(plain_error(&error), "no such file or directory");
+/// ```
+#[must_use]
+pub fn plain_error(error: &dyn fmt::Display) -> String {
+    let text = error.to_string();
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text.as_str();
+    while let Some((before, behind)) = rest.split_once(" (os error ") {
+        plain.push_str(before);
+        rest = behind.split_once(')').map_or("", |(_, rest)| rest);
+    }
+    plain.push_str(rest);
+    let plain = plain.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+    let mut chars = plain.chars();
+    match (chars.next(), chars.as_str()) {
+        // Acronyms stay: `TLS`, `I/O`.
+        (Some(first), rest)
+            if rest.starts_with(|next: char| next.is_lowercase() || next == ' ') =>
+        {
+            first.to_lowercase().chain(rest.chars()).collect()
+        }
+        _ => plain,
+    }
+}
+
+#[cfg(test)]
+mod tests_of_plain {
+    use super::*;
+
+    #[test]
+    fn plain_error_foreign_texts_are_normalised() {
+        for (text, expected) in [
+            ("Connection refused (os error 111)", "connection refused"),
+            ("x: Permission denied (os error 13); y", "x: Permission denied; y"),
+            ("I/O error", "I/O error"),
+            ("two\n  lines", "two lines"),
+            ("", ""),
+        ] {
+            assert_eq!(plain_error(&text), expected);
+        }
     }
 }

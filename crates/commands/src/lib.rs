@@ -19,7 +19,6 @@ mod decision_format;
 mod description;
 mod error;
 mod limits;
-mod plain;
 mod policy_text;
 mod policy_text_cache;
 mod quote;
@@ -33,9 +32,8 @@ pub use command::{
 };
 pub use decision_format::{DecisionFormat, IntegersWriter};
 pub use description::{KeyDescription, LimitDescription};
-pub use error::CommandError;
+pub use error::{CommandError, plain_error};
 pub use limits::{DEFAULT_TIMEOUT, MAX_INDEPENDENT_TAKES, MAX_SPAN};
-pub use plain::plain_error;
 pub use policy_text::PolicyText;
 pub use policy_text_cache::{CacheMiss, PolicyTextCache, PolicyTextKey};
 pub use quote::quote;

@@ -12,11 +12,10 @@ mod guard;
 mod id;
 mod pending;
 mod stored_hold;
-mod unused_units;
 mod wait_options;
 
 pub use guard::HoldGuard;
 pub use id::HoldId;
+pub use pending::return_units;
 pub use pending::{Guards, PendingRequest, Progress};
-pub use unused_units::return_units;
 pub use wait_options::{Jitter, WaitOptions};

@@ -12,7 +12,7 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use crate::{HoldGuard, WaitOptions, return_units, stored_hold::KEY_BYTES};
+use crate::{HoldGuard, WaitOptions, stored_hold::KEY_BYTES};
 
 /// A request that waits until it passes: a take of one key, or holds under one id of one key or of several. Its times begin
 /// with [`Timestamp::EPOCH`] when the request arrives.
@@ -241,4 +241,24 @@ impl<S: Store + ?Sized> fmt::Debug for PendingRequest<S> {
             .field("options", &self.options)
             .finish_non_exhaustive()
     }
+}
+
+// Units that were taken for a request that is cancelled.
+
+/// Applies `refund`, which is that of a request of `key` that was cancelled: at once,
+/// or by a task of `runtime` in a store that answers later. It is for the drop of a request, which cannot wait. If the
+/// refund fails, the units recover in time.
+pub fn return_units<S: Store + ?Sized + 'static>(
+    store: &Arc<S>,
+    key: &[u8],
+    policy: &PreparedPolicy,
+    refund: Operation<'static>,
+    runtime: Option<&Handle>,
+) {
+    if store.apply(Request::one(key, policy, refund)).now().is_some() {
+        return;
+    }
+    let Some(runtime) = runtime else { return };
+    let (store, key, policy) = (Arc::clone(store), key.to_vec(), policy.clone());
+    runtime.spawn(async move { drop(store.apply(Request::one(&key, &policy, refund)).await) });
 }

@@ -8,16 +8,14 @@ use std::{
     marker::PhantomData,
     ptr::null_mut,
     sync::atomic::{AtomicBool, AtomicPtr, Ordering},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use sluicegate_commands::{IntegersWriter, ReplyWriter};
 use sluicegate_core::Timestamp;
 use smallvec::SmallVec;
 
-use crate::{
-    api::{self, Ctx, Event, OnEvent, OnKey, OnTimer, Text, api},
-    clock,
-};
+use crate::api::{self, Ctx, Event, OnEvent, OnKey, OnTimer, Text, api};
 
 /// Arguments of a command; most have at most ten.
 pub(crate) type Arguments<'a> = SmallVec<[&'a [u8]; 10]>;
@@ -73,7 +71,7 @@ pub(crate) struct Name<'a> {
 
 /// A string of the server that the module frees.
 #[derive(Debug)]
-pub(crate) struct Owned<'a> {
+struct Owned<'a> {
     name: Name<'a>,
     context: Context<'a>,
 }
@@ -104,7 +102,7 @@ impl<'a> Context<'a> {
         let micros = match api().cached_microseconds {
             // SAFETY: it takes nothing.
             Some(cached) => u64::try_from(unsafe { cached() }).unwrap_or(0),
-            None => clock::now_us(),
+            None => now_us(),
         };
         Timestamp::saturating_from_micros(micros)
     }
@@ -393,4 +391,13 @@ pub(crate) fn text(text: &str) -> CString {
 
 fn long(length: usize) -> c_long {
     c_long::try_from(length).unwrap_or(c_long::MAX)
+}
+
+// The system's clock, for servers that give modules no microseconds. No other file reads it.
+
+/// Microseconds since the Unix epoch; 0 before it.
+#[expect(clippy::disallowed_methods, reason = "this is the file that reads the clock")]
+fn now_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    sluicegate_core::as_micros(since)
 }

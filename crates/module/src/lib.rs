@@ -11,7 +11,6 @@
 #![expect(unsafe_code, reason = "the module API of the server is one of C")]
 
 mod api;
-mod clock;
 mod commands;
 mod context;
 mod edge;

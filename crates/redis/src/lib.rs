@@ -38,8 +38,6 @@ mod call;
 mod counters;
 mod delete_matching;
 mod environment;
-mod health;
-mod latency;
 mod local;
 mod native;
 mod net;

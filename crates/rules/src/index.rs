@@ -5,24 +5,23 @@
 //! attribute, and then tests the candidates in full. The time depends on the attributes in use and the number of
 //! candidates, and hardly on the number of rules.
 
-use ahash::AHashMap;
-use smallvec::SmallVec;
-
+use ahash::{AHashMap, RandomState};
+use hashbrown::HashTable;
 use sluicegate_headers::PathOptions;
+use smallvec::SmallVec;
 
 use crate::{
     attribute::Attribute,
     cidr_block::{CidrBlock, bits},
     condition::{Condition, Conditions, Test},
     glob::Glob,
-    inline_map::InlineMap,
     path::{PathPattern, Segment},
     prefix_index::{Bytes, Items, PrefixIndex},
     request::Request,
 };
 
 /// Positions of the rules that may apply to a request.
-pub(crate) type FoundRules = SmallVec<[u32; 8]>;
+type FoundRules = SmallVec<[u32; 8]>;
 
 /// Positions of rules by the keys of their conditions.
 #[derive(Clone, Debug, Default)]
@@ -319,10 +318,60 @@ impl PathNode {
     }
 }
 
+// A map by strings, with each short key and its value in one cache line.
+
+/// Values by string. Keys of up to `N` bytes are stored inline.
+#[derive(Clone, Debug)]
+struct InlineMap<const N: usize, T> {
+    entries: HashTable<Entry<N, T>>,
+    hasher: RandomState,
+}
+
+/// Aligned, because an entry across two cache lines costs two misses.
+#[derive(Clone, Debug)]
+#[repr(align(64))]
+struct Entry<const N: usize, T> {
+    text: SmallVec<[u8; N]>,
+    value: T,
+}
+
+impl<const N: usize, T> Default for InlineMap<N, T> {
+    fn default() -> Self {
+        Self { entries: HashTable::new(), hasher: RandomState::new() }
+    }
+}
+
+impl<const N: usize, T> InlineMap<N, T> {
+    pub(crate) fn get(&self, text: &[u8]) -> Option<&T> {
+        if self.entries.is_empty() {
+            return None;
+        }
+        let found = self.entries.find(self.hasher.hash_one(text), |entry| *entry.text == *text);
+        found.map(|entry| &entry.value)
+    }
+}
+
+impl<const N: usize, T: Default> InlineMap<N, T> {
+    /// The value of `text`, which is inserted if it is missing.
+    pub(crate) fn entry(&mut self, text: &[u8]) -> &mut T {
+        let Self { entries, hasher } = self;
+        let same = |entry: &Entry<N, T>| *entry.text == *text;
+        let hash = |entry: &Entry<N, T>| hasher.hash_one(&*entry.text);
+        let fresh = || Entry { text: SmallVec::from_slice(text), value: T::default() };
+        let entry = entries.entry(hasher.hash_one(text), same, hash).or_insert_with(fresh);
+        &mut entry.into_mut().value
+    }
+}
+
+#[cfg(test)]
+const fn bytes_of_an_entry<const N: usize, T>() -> usize {
+    size_of::<Entry<N, T>>()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inline_map::bytes_of_an_entry;
+    use crate::index::bytes_of_an_entry;
 
     #[test]
     fn index_entries_fit_into_one_cache_line() {

@@ -3,7 +3,6 @@
 pub mod builder;
 mod hint;
 mod parse;
-mod several;
 
 use std::{fmt, str::FromStr, sync::Arc};
 

@@ -16,7 +16,7 @@ use redis::{
     aio::MultiplexedConnection, from_redis_value, io::tcp::TcpSettings,
 };
 use sluicegate_commands::plain_error;
-use sluicegate_core::{Clock, OnError, StoreError, Timestamp};
+use sluicegate_core::{Clock, OnError, RoundTrips, StoreError, Timestamp};
 use sluicegate_memory::SystemClock;
 use tokio::sync::Notify;
 
@@ -24,7 +24,10 @@ use super::{
     report::OutageLine,
     url::{Address, Kind, Url},
 };
-use crate::{Options, counters::CounterValues, latency::LatencyHistogram};
+use crate::{
+    Options,
+    counters::{Counter, CounterValues},
+};
 
 /// Commands that wait to be written; the default of redis-rs is 50.
 const PIPELINE_BUFFER: usize = 4096;
@@ -277,5 +280,46 @@ fn fallback_text(on_error: OnError) -> &'static str {
         OnError::Allow => "requests are allowed without a limit (on_error: allow)",
         OnError::Local(_) => "requests are decided in this process (on_error: local)",
         _ => "requests fail (on_error: fail)",
+    }
+}
+
+// Durations of round trips to the store, as a histogram.
+
+/// The round trips of many threads.
+#[derive(Debug, Default)]
+pub(crate) struct LatencyHistogram {
+    counts: [Counter; RoundTrips::BUCKETS],
+    micros: Counter,
+}
+
+impl LatencyHistogram {
+    pub(crate) fn record(&self, micros: u64) {
+        self.counts[RoundTrips::BOUNDS.partition_point(|&bound| bound < micros)].one();
+        self.micros.add(micros);
+    }
+
+    pub(crate) fn read(&self) -> RoundTrips {
+        RoundTrips {
+            counts: std::array::from_fn(|index| self.counts[index].read()),
+            total: Duration::from_micros(self.micros.read()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests_of_latency {
+    use super::*;
+
+    #[test]
+    fn record_duration_at_a_bound_counts_below_it() {
+        let histogram = LatencyHistogram::default();
+        for micros in [0, 50, 51, 1_000_000, 1_000_001] {
+            histogram.record(micros);
+        }
+        let read = histogram.read();
+        let filled: Vec<_> = read.buckets().filter(|(_, count)| *count > 0).collect();
+        let bound = |micros| Some(Duration::from_micros(micros));
+        assert_eq!(filled, [(bound(50), 2), (bound(100), 1), (bound(1_000_000), 1), (None, 1)]);
+        assert_eq!(read.total, Duration::from_micros(2_000_102));
     }
 }

@@ -18,20 +18,20 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use redis::{Cmd, Pipeline, PushInfo, PushKind, RedisResult, Value, aio::MultiplexedConnection};
+use redis::{
+    Arg, Cmd, Pipeline, PushInfo, PushKind, RedisResult, Value, aio::MultiplexedConnection,
+};
 use sluicegate_core::{StoreError, Timestamp, as_micros};
 use tokio::{
     sync::{Notify, watch},
     time::{Instant, sleep, timeout, timeout_at},
 };
+use tracing::{Instrument as _, Level, Span, field::Empty};
 
 use super::{
     breaker::{Breaker, PROBE_EVERY},
     context::{Context, Endpoint, TLS_ADVICE},
-    flow::Flow,
-    permission::Permission,
     report::{OutageLine, OutageLog},
-    round_trip,
     url::{Address, Kind},
 };
 use crate::{
@@ -226,8 +226,8 @@ impl NodeConnection {
         let run = |mut connection: MultiplexedConnection| async move {
             connection.send_packed_command(command).await
         };
-        let span = round_trip::span(&self.endpoint, iter::once(command));
-        round_trip::record(span, self.exchange(1, deadline, run)).await
+        let span = span(&self.endpoint, iter::once(command));
+        record(span, self.exchange(1, deadline, run)).await
     }
 
     /// The reply to each of several commands, which are sent as one pipeline.
@@ -239,8 +239,8 @@ impl NodeConnection {
         let run = |mut connection: MultiplexedConnection| async move {
             connection.send_packed_commands(commands, 0, commands.len()).await
         };
-        let span = round_trip::span(&self.endpoint, commands.cmd_iter());
-        round_trip::record(span, self.exchange(commands.len(), deadline, run)).await
+        let span = span(&self.endpoint, commands.cmd_iter());
+        record(span, self.exchange(commands.len(), deadline, run)).await
     }
 
     async fn exchange<T, F>(
@@ -826,5 +826,279 @@ impl NodeConnection {
 
     fn is_in_cluster(&self) -> bool {
         self.context.url.kind == Kind::Cluster
+    }
+}
+
+// Missing permissions of the user on one server, according to replies.
+//
+// A user without permission for one key may use another, and clients choose keys. Therefore rejected keys never
+// open the circuit breaker: every command is still sent. After `max_rejections` consecutive rejections the user may have
+// permission for no key (a wrong prefix): the store counts as unavailable until a command is applied, or for
+// [`REJECTION_LIFETIME`] after the last rejection.
+
+/// Time after the last rejection in which the store counts as unavailable. A server that is not ready gets no requests
+/// from its clients, and must get some again to see that it is ready.
+const REJECTION_LIFETIME: Duration = Duration::from_secs(10);
+
+/// Counts consecutive commands that were rejected.
+#[derive(Debug)]
+pub(super) struct Permission {
+    max_rejections: u32,
+    rejected: AtomicU32,
+    /// Whether the user may use no key, as far as is known.
+    is_barred: AtomicBool,
+    /// The end of that without a further rejection, in microseconds.
+    until: AtomicU64,
+}
+
+impl Permission {
+    pub(super) const fn new(max_rejections: u32) -> Self {
+        Self {
+            max_rejections,
+            rejected: AtomicU32::new(0),
+            is_barred: AtomicBool::new(false),
+            until: AtomicU64::new(0),
+        }
+    }
+
+    /// A command was rejected.
+    fn record_rejection(&self, now: Timestamp) {
+        self.until.store((now + REJECTION_LIFETIME).as_micros(), Ordering::Relaxed);
+        self.rejected.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether enough consecutive commands were rejected that all may be.
+    fn is_in_doubt(&self) -> bool {
+        self.rejected.load(Ordering::Relaxed) >= self.max_rejections
+    }
+
+    /// Whether a command was rejected since the last one that was applied.
+    fn has_rejections(&self) -> bool {
+        self.rejected.load(Ordering::Relaxed) != 0
+    }
+
+    /// A command was applied.
+    fn answered(&self) {
+        // All threads share the cache line, therefore it is written only if the value changes.
+        if self.has_rejections() {
+            self.rejected.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// The user may use no key. Returns whether that is new.
+    fn bar(&self) -> bool {
+        !self.is_barred.swap(true, Ordering::Relaxed)
+    }
+
+    /// The user may use some key. Returns whether that is new.
+    fn unbar(&self) -> bool {
+        self.is_barred.load(Ordering::Relaxed) && self.is_barred.swap(false, Ordering::Relaxed)
+    }
+
+    /// Whether the user may use no key, according to the last reply.
+    fn is_barred(&self) -> bool {
+        self.is_barred.load(Ordering::Relaxed)
+    }
+
+    /// Whether that may still be true at `now`.
+    fn is_barred_at(&self, now: Timestamp) -> bool {
+        self.is_barred() && now.as_micros() < self.until.load(Ordering::Relaxed)
+    }
+}
+
+// The `tracing` span of a round trip to a server, within the span of the request that needs it.
+//
+// Its attributes are those of OpenTelemetry's semantic conventions for databases. It has no arguments of commands:
+// these are keys.
+
+/// The span of a round trip of `commands`; none outside of a span.
+#[inline]
+pub(super) fn span<'a>(endpoint: &Endpoint, commands: impl Iterator<Item = &'a Cmd>) -> Span {
+    if !tracing::span_enabled!(Level::TRACE) || Span::current().is_none() {
+        return Span::none();
+    }
+    new(endpoint, commands)
+}
+
+#[cold]
+fn new<'a>(endpoint: &Endpoint, commands: impl Iterator<Item = &'a Cmd>) -> Span {
+    let names: Vec<_> = commands.map(name).collect();
+    let name = match &*names {
+        [name] => (*name).to_owned(),
+        [first, rest @ ..] if rest.iter().all(|it| it == first) => format!("PIPELINE {first}"),
+        _ => "PIPELINE".to_owned(),
+    };
+    let span = tracing::trace_span!(
+        "round trip",
+        otel.name = &*name,
+        otel.kind = "client",
+        otel.status_code = Empty,
+        error.type = Empty,
+        db.system.name = "redis",
+        db.operation.name = &*name,
+        db.operation.batch.size = Empty,
+        server.address = Empty,
+        server.port = Empty,
+    );
+    if names.len() > 1 {
+        span.record("db.operation.batch.size", i64::try_from(names.len()).unwrap_or(i64::MAX));
+    }
+    if let Endpoint::At(address) = endpoint {
+        span.record("server.address", &*address.host);
+        span.record("server.port", i64::from(address.port));
+    }
+    span
+}
+
+/// The name of a command. It is not an argument of a client.
+fn name(command: &Cmd) -> &str {
+    match command.args_iter().next() {
+        Some(Arg::Simple(name)) => str::from_utf8(name).unwrap_or_default(),
+        _ => "",
+    }
+}
+
+/// The result of `exchange`, within its span.
+pub(super) async fn record<T>(
+    span: Span,
+    exchange: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let result = exchange.instrument(span.clone()).await;
+    if let Err(error) = &result {
+        span.record("otel.status_code", "error");
+        // Not its text, which may have what the server replied.
+        let kind = if matches!(error, StoreError::Timeout(_)) { "timeout" } else { "unavailable" };
+        span.record("error.type", kind);
+    }
+    result
+}
+
+// Commands on one connection that have no reply yet, and whether the connection has stalled.
+//
+// A node that stops replying may execute commands later. Therefore after [`STALL`] without a reply only a `PING`
+// is sent periodically, until a reply comes. Only the commands in flight when the node stopped, and those sent
+// within [`STALL`], are executed late.
+
+/// Time without a reply after which commands are held back.
+const STALL: Duration = Duration::from_millis(3);
+/// Time between two `PING`s on a connection that has stalled.
+const PING_EVERY: Duration = Duration::from_millis(5);
+
+/// Commands on one connection that have no reply yet. Replies come in the order of commands, so the number
+/// of the last one that has a reply says all.
+#[derive(Debug, Default)]
+struct Flow {
+    sent: AtomicU64,
+    answered: AtomicU64,
+    /// When the last reply came, or the first command was sent after all had replies; in microseconds.
+    moved_at: AtomicU64,
+    ping_at: AtomicU64,
+    moved: Notify,
+}
+
+/// The number of a command that was sent.
+#[derive(Clone, Copy, Debug)]
+struct CommandNumber(u64);
+
+impl Flow {
+    /// Counts `commands` as sent.
+    pub(crate) fn send(&self, commands: usize, now: Timestamp) -> CommandNumber {
+        let commands = u64::try_from(commands).unwrap_or(u64::MAX);
+        let before = self.sent.fetch_add(commands, Ordering::Relaxed);
+        if before <= self.answered.load(Ordering::Relaxed) {
+            self.moved_at.store(now.as_micros(), Ordering::Relaxed);
+        }
+        CommandNumber(before + commands)
+    }
+
+    /// Records the reply to a command.
+    fn answered(&self, CommandNumber(number): CommandNumber, now: Timestamp) {
+        self.answered.fetch_max(number, Ordering::Relaxed);
+        self.moved_at.store(now.as_micros(), Ordering::Relaxed);
+        self.moved.notify_waiters();
+    }
+
+    /// Whether commands wait for replies that do not come.
+    fn is_stalled(&self, now: Timestamp) -> bool {
+        let moved_at = self.moved_at.load(Ordering::Relaxed);
+        Self::is_past(moved_at, STALL, now)
+            && self.sent.load(Ordering::Relaxed) > self.answered.load(Ordering::Relaxed)
+    }
+
+    /// Whether the caller must send a `PING`. Callers that were cancelled do not record their replies.
+    fn pings(&self, now: Timestamp) -> bool {
+        let (last, relaxed) = (self.ping_at.load(Ordering::Relaxed), Ordering::Relaxed);
+        Self::is_past(last, PING_EVERY, now)
+            && self.ping_at.compare_exchange(last, now.as_micros(), relaxed, relaxed).is_ok()
+    }
+
+    /// Ready when the next reply comes after this call.
+    fn moves(&self) -> impl Future<Output = ()> + '_ {
+        self.moved.notified()
+    }
+
+    fn is_past(then: u64, span: Duration, now: Timestamp) -> bool {
+        u128::from(now.as_micros().saturating_sub(then)) >= span.as_micros()
+    }
+}
+
+#[cfg(test)]
+mod tests_of_permission {
+    use super::*;
+
+    #[test]
+    fn permission_rejections_in_a_row_cast_doubt_until_an_answer() {
+        let permission = Permission::new(2);
+        let now = Timestamp::EPOCH;
+        permission.record_rejection(now);
+        assert!(!permission.is_in_doubt());
+        permission.answered();
+        permission.record_rejection(now);
+        assert!(!permission.is_in_doubt());
+        permission.record_rejection(now);
+        assert!(permission.is_in_doubt());
+        permission.answered();
+        assert!(!permission.is_in_doubt() && !permission.has_rejections());
+    }
+
+    #[test]
+    fn permission_bar_ends_with_an_answer_or_without_rejections() {
+        let permission = Permission::new(1);
+        let now = Timestamp::EPOCH;
+        permission.record_rejection(now);
+        assert!(permission.bar() && !permission.bar());
+        assert!(permission.is_barred_at(now) && !permission.is_barred_at(now + REJECTION_LIFETIME));
+        permission.record_rejection(now + REJECTION_LIFETIME);
+        assert!(permission.is_barred_at(now + REJECTION_LIFETIME));
+        assert!(permission.unbar() && !permission.unbar() && !permission.is_barred_at(now));
+    }
+}
+#[cfg(test)]
+mod tests_of_flow {
+    use super::*;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::EPOCH + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn flow_without_replies_is_stalled_until_one_comes() {
+        let flow = Flow::default();
+        assert!(!flow.is_stalled(at(1000)));
+        let first = flow.send(1, at(1000));
+        let second = flow.send(30, at(1002));
+        assert!(!flow.is_stalled(at(1002)) && flow.is_stalled(at(1003)));
+        flow.answered(first, at(1010));
+        assert!(!flow.is_stalled(at(1012)) && flow.is_stalled(at(1013)));
+        flow.answered(second, at(1020));
+        assert!(!flow.is_stalled(at(9000)), "nothing waits for a reply");
+        flow.send(1, at(9000));
+        assert!(!flow.is_stalled(at(9002)), "the time begins with what was sent");
+    }
+
+    #[test]
+    fn flow_pings_are_spaced() {
+        let flow = Flow::default();
+        assert!(flow.pings(at(1000)) && !flow.pings(at(1004)) && flow.pings(at(1005)));
     }
 }

@@ -572,7 +572,7 @@ impl Connection<'_> {
     /// Sends the pending replies, if the system accepts them immediately, as it usually does. `false`: some are left for
     /// [`flush`](Self::flush).
     #[inline]
-    pub(super) fn try_flush(&mut self) -> bool {
+    fn try_flush(&mut self) -> bool {
         if self.sent < self.out.len() {
             if let Some(Ok(count)) = self.stream.write_now(&self.out[self.sent..]) {
                 self.sent += count;
@@ -656,7 +656,7 @@ impl Connection<'_> {
     /// Drops commands that have run, and keeps the rest in as few bytes as possible. `false`: there is no memory for it, and
     /// the client is to be closed.
     #[inline]
-    pub(super) fn compact(&mut self) -> bool {
+    fn compact(&mut self) -> bool {
         if self.start == self.unread.len() && self.keeps && self.unread.capacity() <= MAX_KEPT {
             self.start = 0;
             self.unread.clear();
@@ -721,7 +721,7 @@ impl Connection<'_> {
     /// Whether enough was read in this turn to let others go first. While many connections wait, a long command is
     /// finished first, because it would be kept.
     #[inline]
-    pub(super) fn has_read_enough(&self) -> bool {
+    fn has_read_enough(&self) -> bool {
         if !self.worker.turns().are_many() {
             return self.turn >= CHUNK;
         }
@@ -740,7 +740,7 @@ impl Connection<'_> {
 
     /// Lets other connections of the worker go first, and continues in the lane. `false`: there is no memory
     /// for what is kept until then, and the client is to be closed.
-    pub(super) async fn give_way(&mut self) -> bool {
+    async fn give_way(&mut self) -> bool {
         self.turn = 0;
         if !self.session.turn.try_lane() {
             if !self.compact() {
