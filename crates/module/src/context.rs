@@ -71,7 +71,7 @@ pub(crate) struct Name<'a> {
 
 /// A string of the server that the module frees.
 #[derive(Debug)]
-struct Owned<'a> {
+pub(crate) struct Owned<'a> {
     name: Name<'a>,
     context: Context<'a>,
 }

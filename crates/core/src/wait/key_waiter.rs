@@ -191,7 +191,7 @@ impl KeyWaiter {
             }
             (State::Departing { answer, .. }, KeyEvent::Woken) => self.done(answer),
             (State::Departing { at, answer }, KeyEvent::Stopped) => {
-                self.give_back(answer, at.since(now))
+                self.give_back(&answer, at.since(now))
             }
             (State::Applying(_, purpose), KeyEvent::Answered(answer)) => {
                 self.answered(now, purpose, answer)
@@ -207,7 +207,7 @@ impl KeyWaiter {
             (Purpose::Peeked { sent } | Purpose::Last { sent }, Outcome::Allow { delay })
                 if self.mode != Mode::Once && !delay.is_zero() && sent + delay > deadline =>
             {
-                self.give_back(answer, (sent + delay).since(deadline))
+                self.give_back(&answer, (sent + delay).since(deadline))
             }
             (
                 Purpose::Reserve | Purpose::Peeked { .. } | Purpose::Last { .. },
@@ -317,9 +317,9 @@ impl KeyWaiter {
     }
 
     /// Denies a request whose units are charged, after it has given them back.
-    fn give_back(&mut self, answer: Answer, retry: Duration) -> KeyStep {
-        let refund = self.refund(&answer);
-        let denial = deny(&answer, retry);
+    fn give_back(&mut self, answer: &Answer, retry: Duration) -> KeyStep {
+        let refund = self.refund(answer);
+        let denial = deny(answer, retry);
         match refund {
             Some(refund) => self.apply(refund, Purpose::Return(denial)),
             None => self.done(denial),
