@@ -987,7 +987,7 @@ const PING_EVERY: Duration = Duration::from_millis(5);
 /// Commands on one connection that have no reply yet. Replies come in the order of commands, so the number
 /// of the last one that has a reply says all.
 #[derive(Debug, Default)]
-struct Flow {
+pub(super) struct Flow {
     sent: AtomicU64,
     answered: AtomicU64,
     /// When the last reply came, or the first command was sent after all had replies; in microseconds.

@@ -11,7 +11,7 @@ use crate::{
 
 /// A decision to be made on a key `K` under a policy `P`.
 #[derive(Clone, Copy, Debug)]
-struct DecisionEntry<'a, K, P> {
+pub(super) struct DecisionEntry<'a, K, P> {
     pub(super) key: K,
     pub(super) policy: P,
     pub(super) operation: Operation<'a>,
