@@ -998,7 +998,7 @@ pub(super) struct Flow {
 
 /// The number of a command that was sent.
 #[derive(Clone, Copy, Debug)]
-struct CommandNumber(u64);
+pub(super) struct CommandNumber(u64);
 
 impl Flow {
     /// Counts `commands` as sent.
