@@ -432,9 +432,7 @@ impl Inner {
         let PlannedOperation { key, policy, operation } = planned;
         policy.policy.check_operation(operation)?;
         let opens = matches!(operation, Operation::Hold { .. });
-        if !opens {
-            self.local.follow_hold(planned, self.context.now());
-        }
+        self.local.follow_hold(planned, self.context.now());
         let mut attempt = 1;
         loop {
             let decided = {
@@ -909,6 +907,7 @@ impl Inner {
                 answers[place] = Some(Ok(answer));
                 continue;
             }
+            self.local.follow_hold(planned.planned(), now);
             let forget = self.begin(&planned.key, operation);
             let token = self.denials.begin_query(&planned.key, now);
             let slot = if alone { 0 } else { slot(&planned.key) };

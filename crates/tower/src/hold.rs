@@ -135,7 +135,7 @@ where
 {
     // In a box, because it moves from the call to the response and to its body.
     let held = Box::new(Held { guard, used_from });
-    let answer = result.as_ref().ok().cloned();
+    let answer = result.as_ref().ok();
     if shared.settings.passes(policy, result.as_ref()) {
         CallState::Passes(Some(held), shared.response_headers(answer, policy))
     } else {
@@ -383,7 +383,7 @@ where
 {
     let mut is_ready = true;
     let result = wait(&mut pending, &mut service, &mut is_ready).await?;
-    let answer = result.as_ref().ok().cloned();
+    let answer = result.as_ref().ok();
     if !shared.settings.passes(&policy, result.as_ref()) {
         let response = shared.reject(Head::of(&request), &policy, answer);
         return Ok(response.map(|body| HeldBody::new(body, None)));

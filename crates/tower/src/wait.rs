@@ -61,7 +61,7 @@ where
     } else {
         wait(&mut pending, &mut service, &mut is_ready).await?
     };
-    let answer = result.as_ref().ok().cloned();
+    let answer = result.as_ref().ok();
     if !shared.settings.passes(&policy, result.as_ref()) {
         return Ok(shared.reject(Head::of(&request), &policy, answer));
     }

@@ -104,7 +104,8 @@ fn local_hold_invalid_is_an_error() {
 
 #[tokio::test]
 async fn request_without_a_key_is_an_error() {
-    let (limiter, none) = (LocalLimiter::new(), [("", &policy("gcra:1/1s"), 0); 0]);
+    let limiter = LocalLimiter::new();
+    let none: [(&str, &PreparedPolicy, u32); 0] = [];
     let missing = OperationError::Request(RequestError::MissingKey);
     assert_eq!(limiter.take_all(none).unwrap_err(), missing);
     assert_eq!(limiter.hold_all(none, TTL).unwrap_err(), missing);
