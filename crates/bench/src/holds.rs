@@ -2,7 +2,7 @@
 
 use std::{hint::black_box, io, time::Duration};
 
-use sluicegate_core::{Entry, HoldOperation, Operation, Policy, Timestamp, apply_hold};
+use sluicegate_core::{Entry, Operation, Policy, Timestamp, apply};
 use sluicegate_memory::MemoryStore;
 use sluicegate_redis::script::Plan;
 use sluicegate_resp::{Value, encode_command};
@@ -67,20 +67,19 @@ fn in_process(sizes: &Sizes, table: &mut Table) {
         let prepared = store.prepare(&policy(text), clock.now());
         let take_rule = store.prepare(&policy(POLICY), clock.now());
         let (key, other) = (b"a key of 16 byte", b"a key of 16 bits");
-        let apply = |operation: HoldOperation<'_>| {
-            let decision =
-                store.apply_hold_numbered(black_box(key), &prepared, clock.now(), operation);
+        let apply = |operation: Operation<'_>| {
+            let decision = store.apply_numbered(black_box(key), &prepared, clock.now(), operation);
             black_box(&decision.expect("it is valid"));
         };
         for id in 0..10_u128 {
-            apply(HoldOperation::Hold { id: &id.to_le_bytes(), cost: 1, ttl });
+            apply(Operation::Hold { id: &id.to_le_bytes(), cost: 1, ttl });
         }
         let (mut ours, mut takes) = (Vec::new(), Vec::new());
         for _ in 0..sizes.rounds {
             ours.push(per_call(sizes.calls, || {
                 let id = b"an id of 16 byte";
-                apply(HoldOperation::Hold { id, cost: 1, ttl });
-                apply(HoldOperation::Settle { id, used: None });
+                apply(Operation::Hold { id, cost: 1, ttl });
+                apply(Operation::Settle { id, used: None });
             }));
             takes.push(per_call(sizes.calls, || {
                 for _ in 0..2 {
@@ -109,8 +108,8 @@ fn bytes(table: &mut Table) {
     let mut entry = None;
     let mut sizes = Vec::new();
     for id in 0..1000_u128 {
-        let hold = HoldOperation::Hold { id: &id.to_le_bytes(), cost: 1, ttl: None };
-        let _ = apply_hold(&policy, &mut entry, now, hold).expect("it is valid");
+        let hold = Operation::Hold { id: &id.to_le_bytes(), cost: 1, ttl: None };
+        let _ = apply(&policy, &mut entry, now, hold).expect("it is valid");
         let entry: &Entry = entry.as_ref().expect("a hold is open");
         sizes.push((entry.allocations().sum::<usize>(), entry.encoded_len()));
     }
@@ -210,20 +209,20 @@ fn by_script(engine: Engine, sizes: &Sizes, table: &mut Table) -> io::Result<()>
         words.extend(arguments);
         words
     };
-    let hold = |operation: HoldOperation<'_>| {
-        let ttl = u64::try_from(TTL.as_micros()).unwrap_or_default();
-        let arguments = plan.hold_arguments(operation, ttl, Timestamp::EPOCH, None, &[]);
+    let hold = |operation: Operation<'_>| {
+        let arguments = plan.arguments(operation, Timestamp::EPOCH, None, &[]);
+        let arguments = arguments.expect("the operation is valid");
         call(b"holds", arguments.iter().map(<[u8]>::to_vec).collect())
     };
     for index in 0..10_u32 {
         let id = format!("open-hold-of-{index:03}");
-        let words = hold(HoldOperation::Hold { id: id.as_bytes(), cost: 1, ttl: Some(TTL) });
+        let words = hold(Operation::Hold { id: id.as_bytes(), cost: 1, ttl: Some(TTL) });
         connection.call(&words.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
     }
     let id = b"an-id-of-16-byte";
     let pair = Block::of(&[
-        hold(HoldOperation::Hold { id, cost: 1, ttl: Some(TTL) }),
-        hold(HoldOperation::Settle { id, used: None }),
+        hold(Operation::Hold { id, cost: 1, ttl: Some(TTL) }),
+        hold(Operation::Settle { id, used: None }),
     ]);
     // A take by the general script: the arguments of a peek with another word.
     let peek = plan.arguments(Operation::Peek(1), Timestamp::EPOCH, None, &[]);

@@ -3,29 +3,20 @@
 use std::fmt::Debug;
 
 use sluicegate_core::{
-    Answer, Applied, HoldOperation, KeyedOperation, KeyedTake, MultiKeyAnswer, MultiKeyOperation,
-    Operation, PreparedPolicy, ReadEntry, Store, StoreError, StoreStatus,
+    Answer, Applied, KeyedOperation, Operation, ReadEntry, Request, Store, StoreError, StoreStatus,
 };
 
-use crate::{
-    check::Kind,
-    process::{KeyedCall, Process},
-    redis_model::ScriptOperation,
-};
+use crate::{check::Kind, process::Process};
 
 /// Keeps the answers of a store, to compare them with those of the layer above it.
 pub(crate) trait Recorder: Debug + Send + Sync + 'static {
-    /// Records the answer on a key. `None` is an error.
-    fn on_key(&self, key: &[u8], kind: Kind, answer: Option<&Answer>);
-
-    fn on_keys(&self, takes: &[KeyedTake<'_>], answer: &Result<MultiKeyAnswer, StoreError>);
+    /// Records the answer to a request for these keys. `None` is an error.
+    fn record(&self, keys: Vec<(Vec<u8>, Kind)>, answer: Option<&Answer>);
 }
 
 /// Keeps nothing.
 impl Recorder for () {
-    fn on_key(&self, _: &[u8], _: Kind, _: Option<&Answer>) {}
-
-    fn on_keys(&self, _: &[KeyedTake<'_>], _: &Result<MultiKeyAnswer, StoreError>) {}
+    fn record(&self, _: Vec<(Vec<u8>, Kind)>, _: Option<&Answer>) {}
 }
 
 /// The store of a process. It does not answer while the process is paused, and never after it has ended.
@@ -40,40 +31,26 @@ impl<R: Recorder> CheckedStore<R> {
         Self { process: process.clone(), recorder }
     }
 
-    fn call<'a>(
-        &'a self,
-        key: &'a [u8],
-        policy: &'a PreparedPolicy,
-        operation: ScriptOperation<'a>,
-    ) -> Applied<'a, Result<Answer, StoreError>> {
-        Applied::later(async move {
-            let call = KeyedCall { key, policy, operation };
-            let answer = self.process.gated(self.process.apply(call)).await;
-            self.recorder.on_key(key, Kind::of(operation), answer.as_ref().ok());
-            answer
-        })
+    fn record(&self, operations: &[KeyedOperation<'_>], result: &Result<Answer, StoreError>) {
+        let keys = operations.iter().map(|it| (it.key.to_vec(), Kind::of(it.operation)));
+        self.recorder.record(keys.collect(), result.as_ref().ok());
+    }
+
+    /// Records that an operation without an answer has failed.
+    fn record_error(&self, key: &[u8], operation: Operation<'_>) {
+        self.recorder.record(vec![(key.to_vec(), Kind::of(operation))], None);
     }
 }
 
 impl<R: Recorder> Store for CheckedStore<R> {
     type Error = StoreError;
 
-    fn apply<'a>(
-        &'a self,
-        key: &'a [u8],
-        policy: &'a PreparedPolicy,
-        operation: Operation,
-    ) -> Applied<'a, Result<Answer, StoreError>> {
-        self.call(key, policy, ScriptOperation::OnKey(operation))
-    }
-
-    fn apply_hold<'a>(
-        &'a self,
-        key: &'a [u8],
-        policy: &'a PreparedPolicy,
-        operation: HoldOperation<'a>,
-    ) -> Applied<'a, Result<Answer, StoreError>> {
-        self.call(key, policy, ScriptOperation::OnHold(operation))
+    fn apply<'a>(&'a self, request: Request<'a>) -> Applied<'a, Result<Answer, StoreError>> {
+        Applied::later(async move {
+            let answer = self.process.gated(self.process.apply(request)).await;
+            self.record(request.operations(), &answer);
+            answer
+        })
     }
 
     fn apply_many<'a>(
@@ -83,22 +60,9 @@ impl<R: Recorder> Store for CheckedStore<R> {
         Applied::later(async move {
             let answers = self.process.gated(self.process.apply_many(operations)).await;
             for (it, answer) in operations.iter().zip(&answers) {
-                let kind = Kind::of(it.operation.into());
-                self.recorder.on_key(it.key, kind, answer.as_ref().ok());
+                self.record(&[*it], answer);
             }
             answers
-        })
-    }
-
-    fn apply_multi_key<'a>(
-        &'a self,
-        operation: MultiKeyOperation<'a>,
-        takes: &'a [KeyedTake<'a>],
-    ) -> Applied<'a, Result<MultiKeyAnswer, StoreError>> {
-        Applied::later(async move {
-            let answer = self.process.gated(self.process.apply_multi_key(operation, takes)).await;
-            self.recorder.on_keys(takes, &answer);
-            answer
         })
     }
 
@@ -111,7 +75,7 @@ impl<R: Recorder> Store for CheckedStore<R> {
             let reading = self.process.store().read(key, read).into_future();
             let done = self.process.gated(reading).await;
             if done.is_err() {
-                self.recorder.on_key(key, Kind::Other("peek", 0), None);
+                self.record_error(key, Operation::Peek(0));
             }
             done
         })
@@ -121,7 +85,7 @@ impl<R: Recorder> Store for CheckedStore<R> {
         Applied::later(async move {
             let was_used = self.process.gated(self.process.reset(key)).await;
             if was_used.is_err() {
-                self.recorder.on_key(key, Kind::Other("reset", 0), None);
+                self.record_error(key, Operation::Reset);
             }
             was_used
         })

@@ -6,6 +6,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use sluicegate_core::Operation;
 
 use crate::{
     recording::{Mark, MarkKind, Recording},
@@ -18,6 +19,28 @@ pub(crate) enum Output {
     Nothing,
     Text,
     Picture,
+}
+
+/// Operations on keys, as text.
+pub(crate) struct Shown<I>(pub(crate) I);
+
+impl<'a, I: Iterator<Item = (&'a [u8], Operation<'a>)> + Clone> fmt::Display for Shown<I> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (key, operation)) in self.0.clone().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            let (name, units) = match operation {
+                Operation::Hold { cost, .. } => ("hold", Some(cost)),
+                Operation::Settle { used, .. } => ("settle", used),
+                _ => ("renew", None),
+            };
+            match operation.id() {
+                None => write!(formatter, "{comma}{operation:?}")?,
+                Some(id) => write!(formatter, "{comma}{name} {} {units:?}", id.escape_ascii())?,
+            }
+            write!(formatter, " of {}", key.escape_ascii())?;
+        }
+        Ok(())
+    }
 }
 
 /// The events of a run, in order. Equal runs have equal hashes.

@@ -1,55 +1,36 @@
-//! The decisions of the oracle on one key.
+//! The oracle of one key, and its decisions on requests for several keys that are denied.
 
 use std::time::Duration;
 
-use sluicegate_conformance::{
-    HoldInvocation, HoldSubject as _, Invocation, OracleSubject, Subject as _,
-};
-use sluicegate_core::{Decision, HoldOperation, Operation, Outcome, Timestamp};
+use sluicegate_conformance::{Answer, Invocation, OracleSubject, Subject as _};
+use sluicegate_core::{Decision, Operation, Outcome, Policy, Timestamp};
 
-use crate::redis_model::{ScriptCall, ScriptOperation};
-
-/// The name of the only key of each oracle.
-const KEY: &[u8] = b"key";
-
-/// The decision, which changes the state.
-pub(crate) fn decide(
-    state: &mut OracleSubject,
-    ScriptCall { policy, operation }: ScriptCall<'_>,
+/// An operation on the only key of an oracle.
+pub(crate) const fn on_key<'a>(
+    policy: &'a Policy,
+    operation: Operation<'a>,
     now: Timestamp,
-) -> Result<Decision, String> {
-    match operation {
-        ScriptOperation::OnKey(operation) => {
-            state.apply(Invocation { key: KEY, policy, now, operation })
-        }
-        ScriptOperation::OnHold(operation) => {
-            state.apply_hold(HoldInvocation { key: KEY, policy, now, operation })
-        }
-    }
+) -> Invocation<'a> {
+    Invocation { key: b"key", policy, now, operation }
 }
 
-/// The decision on one key of a multi-key take that is denied: nothing is charged, and limits with `count=all` record it. A state
-/// under another policy is migrated, and holds that have expired end. Not for policies that borrow.
-pub(crate) fn decide_denied(
-    state: &mut OracleSubject,
-    call: ScriptCall<'_>,
-    now: Timestamp,
-) -> Result<Decision, String> {
-    let cost = match call.operation {
-        ScriptOperation::OnKey(Operation::Take(cost)) => cost,
-        ScriptOperation::OnHold(HoldOperation::Hold { id, cost, ttl }) => {
-            let renew = ScriptOperation::OnHold(HoldOperation::Renew { id, ttl });
-            let renewed = decide(&mut state.clone(), ScriptCall { operation: renew, ..call }, now)?;
-            if renewed.allowed() {
-                // The hold is open, and the key is allowed without a change.
-                let peek = ScriptCall { operation: Operation::Peek(0).into(), ..call };
-                return decide(state, peek, now);
-            }
-            cost
+/// The decision on one key of a request for several that is denied: nothing is charged, and limits with `count=all` record
+/// it. A state under another policy is migrated, and holds that have expired end. Not for policies that borrow.
+pub(crate) fn decide_denied(state: &mut OracleSubject, invocation: Invocation<'_>) -> Answer {
+    let Invocation { key, policy, now, operation } = invocation;
+    if let Operation::Hold { id, ttl, .. } = operation {
+        let renew = Invocation { operation: Operation::Renew { id, ttl }, ..invocation };
+        if state.clone().apply(renew)?.allowed() {
+            // The hold is open, and the key is allowed without a change.
+            return state.apply(Invocation { operation: Operation::Peek(0), ..invocation });
         }
-        other => return decide(state, ScriptCall { operation: other, ..call }, now).map(departed),
-    };
-    state.record_denial(KEY, call.policy, now, cost)
+    }
+    match operation {
+        Operation::Take(cost) | Operation::Hold { cost, .. } => {
+            state.record_denial(key, policy, now, cost)
+        }
+        _ => state.apply(invocation).map(departed),
+    }
 }
 
 /// The decision without a delay, because nothing departs.
@@ -59,13 +40,5 @@ fn departed(decision: Decision) -> Decision {
             Decision { outcome: Outcome::Allow { delay: Duration::ZERO }, ..decision }
         }
         Outcome::Deny { .. } => decision,
-    }
-}
-
-/// Whether two decisions are equal, or both are errors, whose texts differ.
-pub(crate) fn agree(one: &Result<Decision, String>, other: &Result<Decision, String>) -> bool {
-    match (one, other) {
-        (Ok(one), Ok(other)) => one == other,
-        (one, other) => one.is_err() && other.is_err(),
     }
 }

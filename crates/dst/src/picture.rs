@@ -165,9 +165,8 @@ fn write_legend(out: &mut String) -> fmt::Result {
 fn write_fault(out: &mut String, plan: &Plan, step: &Step, scale: Scale) -> fmt::Result {
     let (class, text, span) = match &step.action {
         Action::Request(_)
-        | Action::MultiKey(..)
+        | Action::All { .. }
         | Action::Wait { .. }
-        | Action::WaitAll { .. }
         | Action::Permit(_)
         | Action::Push { .. }
         | Action::Pipeline { .. }

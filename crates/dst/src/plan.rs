@@ -4,14 +4,11 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use sluicegate_core::{HoldOperation, OnError, Operation, PreparedPolicy};
+use sluicegate_core::{OnError, Operation, PreparedPolicy};
 use sluicegate_memory::WhenFull;
 use sluicegate_server::simulation::SimulatedProtocol;
 
-use crate::{
-    redis_model::ScriptOperation,
-    server::{DescriptorPlan, ServerPlan},
-};
+use crate::server::{DescriptorPlan, ServerPlan};
 
 /// A run, except for the choices that its seed makes while it runs: delays of the network, clocks and jitter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,12 +104,11 @@ pub(crate) struct Step {
 pub(crate) enum Action {
     /// Operations on keys, in one call if there are several.
     Request(Vec<(usize, Request)>),
-    /// One decision on several keys with their costs.
-    MultiKey(MultiKey, Vec<(usize, u32)>),
-    /// The same, by a request that may wait for up to `timeout` milliseconds at the server.
-    WaitAll { operation: MultiKey, takes: Vec<(usize, u32)>, timeout: u64 },
-    /// A request that may wait for up to `timeout` milliseconds: at the server, or in the library of its process.
-    Wait { key: usize, cost: u32, hold: Option<WaitingHold>, timeout: u64 },
+    /// Takes, peeks or holds of several keys, all or none, which differ only in their cost. If `timeout` is more than 0, they
+    /// may wait for that many milliseconds at the server.
+    All { requests: Vec<(usize, Request)>, timeout: u64 },
+    /// A take or a hold that may wait for up to `timeout` milliseconds: at the server, or in the library of its process.
+    Wait { key: usize, request: Request, timeout: u64 },
     /// A permit of the library.
     Permit(PermitPlan),
     /// Adds `count` items to the shaper that the process has for a key.
@@ -144,14 +140,6 @@ pub(crate) enum ReloadedRules {
     Invalid,
 }
 
-/// A hold that a request opens once it fits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WaitingHold {
-    pub(crate) id: u64,
-    /// Its lifetime in milliseconds.
-    pub(crate) ttl: u64,
-}
-
 /// A permit of the library: its units and its lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PermitPlan {
@@ -174,15 +162,6 @@ pub(crate) enum PermitEnd {
     Dropped,
     /// The request for it is dropped after this many milliseconds, if it has no answer by then.
     Cancelled(u64),
-}
-
-/// An operation on several keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MultiKey {
-    Take,
-    Peek,
-    /// The number of the hold, its lifetime in milliseconds.
-    Hold(u64, u64),
 }
 
 /// A fault.
@@ -385,7 +364,22 @@ impl Request {
         matches!(self, Self::Hold(..) | Self::Settle(..) | Self::Renew(..))
     }
 
-    /// The id of its hold.
+    /// Its units; 0 if it names none.
+    pub(crate) fn cost(self) -> u32 {
+        self.operation(&[]).cost()
+    }
+
+    /// The same take, peek or hold of this many units.
+    pub(crate) fn with_cost(self, cost: u32) -> Self {
+        match self {
+            Self::Take(_) => Self::Take(cost),
+            Self::Peek(_) => Self::Peek(cost),
+            Self::Hold(id, _, ttl) => Self::Hold(id, cost, ttl),
+            other => other,
+        }
+    }
+
+    /// The id of its hold; empty for other operations.
     pub(crate) fn hold_id(self) -> Vec<u8> {
         match self {
             Self::Hold(id, ..) | Self::Settle(id, _) | Self::Renew(id, _) => {
@@ -396,22 +390,21 @@ impl Request {
     }
 
     /// The operation, with that id.
-    pub(crate) fn operation(self, id: &[u8]) -> ScriptOperation<'_> {
-        let on_key = ScriptOperation::OnKey;
-        let on_hold = ScriptOperation::OnHold;
-        let span = |millis| Some(Duration::from_millis(millis));
+    pub(crate) const fn operation(self, id: &[u8]) -> Operation<'_> {
         match self {
-            Self::Take(cost) => on_key(Operation::Take(cost)),
-            Self::Peek(cost) => on_key(Operation::Peek(cost)),
-            Self::Charge(cost) => on_key(Operation::Charge(cost)),
-            Self::Refund(cost) => on_key(Operation::Refund(cost)),
+            Self::Take(cost) => Operation::Take(cost),
+            Self::Peek(cost) => Operation::Peek(cost),
+            Self::Charge(cost) => Operation::Charge(cost),
+            Self::Refund(cost) => Operation::Refund(cost),
             Self::Reserve(cost, wait) => {
-                on_key(Operation::Reserve { cost, max_wait: Duration::from_millis(wait) })
+                Operation::Reserve { cost, max_wait: Duration::from_millis(wait) }
             }
-            Self::Reset => on_key(Operation::Reset),
-            Self::Hold(_, cost, ttl) => on_hold(HoldOperation::Hold { id, cost, ttl: span(ttl) }),
-            Self::Settle(_, used) => on_hold(HoldOperation::Settle { id, used }),
-            Self::Renew(_, ttl) => on_hold(HoldOperation::Renew { id, ttl: span(ttl) }),
+            Self::Reset => Operation::Reset,
+            Self::Hold(_, cost, ttl) => {
+                Operation::Hold { id, cost, ttl: Some(Duration::from_millis(ttl)) }
+            }
+            Self::Settle(_, used) => Operation::Settle { id, used },
+            Self::Renew(_, ttl) => Operation::Renew { id, ttl: Some(Duration::from_millis(ttl)) },
         }
     }
 }

@@ -22,23 +22,20 @@ impl Plan {
                     || !requests.iter().any(|it| it.1.is_on_hold());
                 ensure!(alone, "an operation on a hold is a call of its own");
             }
-            Action::MultiKey(_, takes) => {
-                let known = takes.iter().all(|it| policies(it.0) > 0);
-                ensure!(known && !takes.is_empty(), "unknown key");
+            Action::All { requests, timeout } => {
+                let known = requests.iter().all(|it| policies(it.0) > 0);
+                ensure!(known && !requests.is_empty(), "unknown key");
                 ensure!(self.table.is_none(), "a table gets takes on several keys as requests");
+                let can_wait = *timeout == 0 || self.server.is_some();
+                ensure!(can_wait, "requests for several keys wait at a server");
             }
-            Action::WaitAll { takes, timeout, .. } => {
-                let known = takes.iter().all(|it| policies(it.0) > 0);
-                ensure!(known && !takes.is_empty(), "unknown key");
-                ensure!(self.server.is_some(), "requests for several keys wait at a server");
-                ensure!(*timeout > 0, "invalid timeout 0: expected milliseconds");
-            }
-            Action::Wait { key, cost, hold, .. } => {
+            Action::Wait { key, request, .. } => {
                 ensure!(self.table.is_none(), "no request waits at a table");
                 let is_served = self.server.is_some() || self.serves(step.process).is_some();
-                let waits_at_server = is_served || hold.is_none();
+                let waits_at_server = is_served || !request.is_on_hold();
                 ensure!(waits_at_server, "holds wait at a server, and permits in the library");
-                ensure!(policies(*key) > 0 && *cost > 0, "unknown key, or nothing to wait for");
+                let is_valid = policies(*key) > 0 && request.cost() > 0;
+                ensure!(is_valid, "unknown key, or nothing to wait for");
             }
             Action::Permit(PermitPlan { key, cost, .. }) => {
                 ensure!(self.has_processes(), "permits need processes with the library");

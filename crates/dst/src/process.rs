@@ -12,21 +12,21 @@ use std::{
 use anyhow::Result;
 use parking_lot::Mutex;
 use sluicegate_core::{
-    Answer, BoxFuture, Counters, Decision, KeyedOperation, KeyedTake, MultiKeyAnswer,
-    MultiKeyOperation, Operation, PreparedPolicy, Source, Store as _, StoreError, StoreStatus,
+    self as core, Answer, BoxFuture, Counters, Decision, KeyedOperation, Operation, PreparedPolicy,
+    Source, Store as _, StoreError, StoreStatus,
 };
 use sluicegate_redis::{Environment, Options, RedisStore};
 use tokio::time::sleep;
 
 use crate::{
     check::{AnsweredMultiKey, AnsweredOperation, Checks, Kind},
-    event_log::EventLog,
+    event_log::{EventLog, Shown},
     host::Host,
     network::Link,
-    plan::{MultiKey, Request},
+    plan::Request,
     random::{Random, RandomByTime},
     recording::MarkKind,
-    redis_model::{KeyMoment, ScriptCall, ScriptOperation, Servers},
+    redis_model::{KeyMoment, Servers},
     time::{HostClock, VirtualTime},
 };
 
@@ -38,20 +38,15 @@ pub(crate) struct KeyRequest {
     pub(crate) request: Request,
 }
 
-/// Units of a key, to be taken together with those of others.
-#[derive(Clone, Debug)]
-pub(crate) struct TakeOfKey {
-    pub(crate) key: Vec<u8>,
-    pub(crate) policy: PreparedPolicy,
-    pub(crate) cost: u32,
-}
-
-/// An operation on a key, as it is applied.
-#[derive(Clone, Copy)]
-pub(crate) struct KeyedCall<'a> {
-    pub(crate) key: &'a [u8],
-    pub(crate) policy: &'a PreparedPolicy,
-    pub(crate) operation: ScriptOperation<'a>,
+impl KeyRequest {
+    /// The operation, with the id of its hold.
+    fn operation<'a>(&'a self, id: &'a [u8]) -> KeyedOperation<'a> {
+        KeyedOperation {
+            key: &self.key,
+            policy: &self.policy,
+            operation: self.request.operation(id),
+        }
+    }
 }
 
 /// A moment in the life of a process.
@@ -168,13 +163,14 @@ impl Process {
         self.host.tasks.lock().push(handle.abort_handle());
     }
 
-    /// Applies operations in the background, in one call if there are several.
-    pub(crate) fn request(&self, requests: Vec<KeyRequest>) {
+    /// Applies requests in the background, in one call if there are several: all or none, or each by itself.
+    pub(crate) fn request(&self, requests: Vec<KeyRequest>, all_or_none: bool) {
         let process = self.clone();
         self.host.open.fetch_add(1, Ordering::Relaxed);
         self.host.spawn(async move {
             // The answers are checked there.
             match &requests[..] {
+                requests if all_or_none => process.operate_together(requests).await,
                 [request] => drop(process.operate(request).await),
                 requests => process.operate_all(requests).await,
             }
@@ -188,26 +184,86 @@ impl Process {
         self.host.spawn(async move { store.close().await });
     }
 
-    /// Applies an operation.
+    /// Applies a request.
     pub(crate) async fn operate(&self, request: &KeyRequest) -> Result<Answer, StoreError> {
-        let KeyRequest { key, policy, request } = request;
-        let id = request.hold_id();
-        self.apply(KeyedCall { key, policy, operation: request.operation(&id) }).await
+        let id = request.request.hold_id();
+        self.apply(request.operation(&id).into()).await
     }
 
-    /// Applies an operation, and checks its answer.
-    pub(crate) async fn apply(&self, call: KeyedCall<'_>) -> Result<Answer, StoreError> {
-        let KeyedCall { key, policy, operation } = call;
-        let sent = self.sent(key, operation);
-        self.checks.requested(self.host.index, self.host.number, key, Kind::of(operation));
-        let result = match operation {
-            ScriptOperation::OnKey(operation) => self.store.apply(key, policy, operation).await,
-            ScriptOperation::OnHold(operation) => {
-                self.store.apply_hold(key, policy, operation).await
-            }
-        };
+    /// Applies requests in one call, each by itself.
+    pub(crate) async fn operate_all(&self, requests: &[KeyRequest]) {
+        let ids: Vec<_> = requests.iter().map(|it| it.request.hold_id()).collect();
+        let operations = requests.iter().zip(&ids).map(|(it, id)| it.operation(id));
+        self.apply_many(&operations.collect::<Vec<_>>()).await;
+    }
+
+    /// Applies requests in one call, all or none. Their holds have one id.
+    async fn operate_together(&self, requests: &[KeyRequest]) {
+        let id = requests.first().map(|it| it.request.hold_id()).unwrap_or_default();
+        let operations: Vec<_> = requests.iter().map(|it| it.operation(&id)).collect();
+        match core::Request::all(&operations) {
+            Ok(request) => drop(self.apply(request).await),
+            Err(error) => self.checks.violation(format_args!("invalid requests: {error}")),
+        }
+    }
+
+    /// Applies a request, and checks its answer.
+    pub(crate) async fn apply(&self, request: core::Request<'_>) -> Result<Answer, StoreError> {
+        let Some(call) = request.single() else { return self.apply_multi_key(request).await };
+        let sent = self.sends(call);
+        let result = self.store.apply(request).await;
         self.answered(call, sent, &result);
         result
+    }
+
+    /// Applies operations in one call, each by itself, and checks the answers.
+    pub(crate) async fn apply_many(
+        &self,
+        operations: &[KeyedOperation<'_>],
+    ) -> Vec<Result<Answer, StoreError>> {
+        let sent: Vec<_> = operations.iter().map(|it| self.sends(*it)).collect();
+        let results = self.store.apply_many(operations).await;
+        for ((it, sent), result) in operations.iter().zip(sent).zip(&results) {
+            self.answered(*it, sent, result);
+        }
+        results
+    }
+
+    async fn apply_multi_key(&self, request: core::Request<'_>) -> Result<Answer, StoreError> {
+        let (host, operations) = (&self.host, request.operations());
+        let sent = self.moment();
+        let in_turn = !host.servers.fit_one_command(operations.iter().map(|it| it.key));
+        self.checks.requested_multi_key(host.index, operations, in_turn);
+        let result = self.store.apply(request).await;
+        self.log_answer(operations, &result);
+        let is_cached = result.as_ref().is_ok_and(|it| it.source == Source::Cache);
+        let by_oracle = operations
+            .iter()
+            .map(|&it| is_cached.then(|| peek(&host.servers.moment(it.key), it)).flatten());
+        self.checks.answered_multi_key(&AnsweredMultiKey {
+            process: host.index,
+            number: host.number,
+            operations,
+            by_oracle: by_oracle.collect(),
+            in_turn,
+            nodes: operations.iter().map(|it| host.servers.owner(it.key)).collect(),
+            sent: sent.millis,
+            paused: self.moment().closed_for - sent.closed_for,
+            result: &result,
+            local_time: host.clock.now(),
+        });
+        result
+    }
+
+    /// Resets a key, and returns whether it was used.
+    pub(crate) async fn reset(&self, key: &[u8]) -> Result<bool, StoreError> {
+        let kind = Kind::Other("reset", 0);
+        self.checks.requested(self.host.index, self.host.number, key, kind);
+        let was_used = self.store.reset(key).await;
+        self.checks.ended_request(self.host.index, key, kind);
+        let name = key.escape_ascii();
+        self.log.add(format_args!("process {}: reset of {name}: {was_used:?}", self.host.index));
+        was_used
     }
 
     /// Runs a future only while the process runs.
@@ -262,150 +318,41 @@ impl Process {
         &self.log
     }
 
-    /// Applies operations on keys in one call.
-    pub(crate) async fn operate_all(&self, requests: &[KeyRequest]) {
-        let operations = requests.iter().filter_map(|it| match it.request.operation(&[]) {
-            ScriptOperation::OnKey(operation) => {
-                Some(KeyedOperation { key: &it.key, policy: &it.policy, operation })
-            }
-            ScriptOperation::OnHold(_) => None,
-        });
-        self.apply_many(&operations.collect::<Vec<_>>()).await;
-    }
-
-    /// Applies operations on keys in one call, and checks the answers.
-    pub(crate) async fn apply_many(
-        &self,
-        operations: &[KeyedOperation<'_>],
-    ) -> Vec<Result<Answer, StoreError>> {
-        let call = |it: &KeyedOperation<'_>| self.sent(it.key, it.operation.into());
-        let sent: Vec<_> = operations.iter().map(call).collect();
-        for it in operations {
-            let kind = Kind::of(it.operation.into());
-            self.checks.requested(self.host.index, self.host.number, it.key, kind);
-        }
-        let results = self.store.apply_many(operations).await;
-        for ((it, sent), result) in operations.iter().zip(sent).zip(&results) {
-            let call = KeyedCall { key: it.key, policy: it.policy, operation: it.operation.into() };
-            self.answered(call, sent, result);
-        }
-        results
-    }
-
-    /// Resets a key, and returns whether it was used.
-    pub(crate) async fn reset(&self, key: &[u8]) -> Result<bool, StoreError> {
-        let kind = Kind::Other("reset", 0);
-        self.checks.requested(self.host.index, self.host.number, key, kind);
-        let was_used = self.store.reset(key).await;
-        self.checks.ended_request(self.host.index, key, kind);
-        let name = key.escape_ascii();
-        self.log.add(format_args!("process {}: reset of {name}: {was_used:?}", self.host.index));
-        was_used
-    }
-
-    /// Decides on several keys together, in the background.
-    pub(crate) fn request_multi_key(&self, operation: MultiKey, takes: Vec<TakeOfKey>) {
-        let process = self.clone();
-        self.host.open.fetch_add(1, Ordering::Relaxed);
-        self.host.spawn(async move {
-            process.operate_multi_key(operation, &takes).await;
-            process.host.open.fetch_sub(1, Ordering::Relaxed);
-        });
-    }
-
-    async fn operate_multi_key(&self, operation: MultiKey, takes: &[TakeOfKey]) {
-        let id =
-            if let MultiKey::Hold(id, _) = operation { format!("hold{id}") } else { String::new() };
-        let operation = match operation {
-            MultiKey::Take => MultiKeyOperation::Take,
-            MultiKey::Peek => MultiKeyOperation::Peek,
-            MultiKey::Hold(_, ttl) => {
-                MultiKeyOperation::Hold { id: id.as_bytes(), ttl: Some(Duration::from_millis(ttl)) }
-            }
-        };
-        let keyed: Vec<_> = takes
-            .iter()
-            .map(|TakeOfKey { key, policy, cost }| KeyedTake { key, policy, cost: *cost })
-            .collect();
-        // The answer is checked there.
-        drop(self.apply_multi_key(operation, &keyed).await);
-    }
-
-    /// Decides on several keys, and checks the answer.
-    pub(crate) async fn apply_multi_key(
-        &self,
-        operation: MultiKeyOperation<'_>,
-        takes: &[KeyedTake<'_>],
-    ) -> Result<MultiKeyAnswer, StoreError> {
+    /// A request is sent. The state at that time.
+    fn sends(&self, KeyedOperation { key, operation, .. }: KeyedOperation<'_>) -> SendState {
         let host = &self.host;
-        let (sent, closed) = (host.time.millis(), host.gate.closed_for.load(Ordering::Relaxed));
-        let in_turn = !host.servers.fit_one_command(takes.iter().map(|it| it.key));
-        if operation == MultiKeyOperation::Take {
-            let takes = takes.iter().map(|it| (it.key.to_vec(), it.cost)).collect();
-            self.checks.requested_multi_key(host.index, takes, in_turn);
-        }
-        let result = self.store.apply_multi_key(operation, takes).await;
-        let is_cached = matches!(&result, Ok(MultiKeyAnswer { source: Source::Cache, .. }));
-        let by_oracle = |KeyedTake { key, policy, cost }: &KeyedTake<'_>| {
-            is_cached.then(|| peek(&host.servers.moment(key), policy, *cost)).flatten()
-        };
-        match &result {
-            Ok(answer) => self.log.add(format_args!(
-                "process {}: {operation:?} {:?}: {:?} by the {}",
-                host.index,
-                takes.iter().map(|it| it.key.escape_ascii().to_string()).collect::<Vec<_>>(),
-                answer.decision.to_integers(),
-                answer.source.as_str()
-            )),
-            Err(error) => {
-                self.log.add(format_args!("process {}: {operation:?}: {error}", host.index));
-            }
-        }
-        self.checks.answered_multi_key(&AnsweredMultiKey {
-            process: host.index,
-            number: host.number,
-            operation,
-            in_turn,
-            nodes: takes.iter().map(|it| host.servers.owner(it.key)).collect(),
-            takes: takes.iter().map(|it| (it.key, it.policy, it.cost, by_oracle(it))).collect(),
-            sent,
-            paused: host.gate.closed_for.load(Ordering::Relaxed) - closed,
-            result: &result,
-            local_time: host.clock.now(),
-        });
-        result
+        self.checks.requested(host.index, host.number, key, Kind::of(operation));
+        let is_take = matches!(operation, Operation::Take(_));
+        let (at, node) = (self.moment(), host.servers.owner(key));
+        SendState { at, key: is_take.then(|| host.servers.moment(key)), node }
     }
 
-    /// The state at the time when a request is sent.
-    fn sent(&self, key: &[u8], operation: ScriptOperation<'_>) -> SendState {
-        let is_take = matches!(operation, ScriptOperation::OnKey(Operation::Take(_)));
-        let servers = &self.host.servers;
-        let (at, node) = (self.moment(), servers.owner(key));
-        SendState { at, key: is_take.then(|| servers.moment(key)), node }
-    }
-
-    fn answered(&self, call: KeyedCall<'_>, sent: SendState, result: &Result<Answer, StoreError>) {
-        let host = &self.host;
-        let KeyedCall { key, policy, operation } = call;
-        let name = key.escape_ascii();
+    fn log_answer(&self, operations: &[KeyedOperation<'_>], result: &Result<Answer, StoreError>) {
+        let index = self.host.index;
+        let shown = Shown(operations.iter().map(|it| (it.key, it.operation)));
         match result {
             Ok(answer) => self.log.add(format_args!(
-                "process {}: {operation} of {name}: {:?} by the {}",
-                host.index,
+                "process {index}: {shown}: {:?} by the {}",
                 answer.to_integers(),
                 answer.source.as_str()
             )),
-            Err(error) => {
-                let index = host.index;
-                self.log.add(format_args!("process {index}: {operation} of {name}: {error}"));
-            }
+            Err(error) => self.log.add(format_args!("process {index}: {shown}: {error}")),
         }
-        let by_oracle = match (result, sent.key, operation) {
-            (
-                Ok(Answer { source: Source::Cache, .. }),
-                Some(before),
-                ScriptOperation::OnKey(Operation::Take(cost)),
-            ) => [before, host.servers.moment(key)].map(|it| peek(&it, policy, cost)),
+    }
+
+    fn answered(
+        &self,
+        call: KeyedOperation<'_>,
+        sent: SendState,
+        result: &Result<Answer, StoreError>,
+    ) {
+        let host = &self.host;
+        let KeyedOperation { key, policy, operation } = call;
+        self.log_answer(&[call], result);
+        let by_oracle = match (result, sent.key) {
+            (Ok(Answer { source: Source::Cache, .. }), Some(before)) => {
+                [before, host.servers.moment(key)].map(|it| peek(&it, call))
+            }
             _ => [None, None],
         };
         let kind = match result {
@@ -432,8 +379,8 @@ impl Process {
     }
 }
 
-/// The answer of the oracle to a peek at a key.
-fn peek(key: &KeyMoment, policy: &PreparedPolicy, cost: u32) -> Option<Decision> {
-    let operation = ScriptOperation::OnKey(Operation::Peek(cost));
-    key.decide(ScriptCall { policy: policy.policy(), operation }).ok()
+/// The answer of the oracle to a peek in place of a take.
+fn peek(moment: &KeyMoment, take: KeyedOperation<'_>) -> Option<Decision> {
+    let KeyedOperation { key, policy, operation } = take;
+    moment.decide(key, policy.policy(), Operation::Peek(operation.cost())).ok()
 }

@@ -37,8 +37,8 @@ use sluicegate_memory::WhenFull;
 use sluicegate_server::simulation::SimulatedProtocol;
 
 use crate::plan::{
-    Action, ClusterPlan, FaultKind, KeyPlan, MultiKey, PermitEnd, PermitPlan, Plan, PolicyPlan,
-    ReloadedRules, Request, Step, TablePlan, WaitingHold,
+    Action, ClusterPlan, FaultKind, KeyPlan, PermitEnd, PermitPlan, Plan, PolicyPlan,
+    ReloadedRules, Request, Step, TablePlan,
 };
 use crate::{
     server::{RulePlan, ServerPlan, read_descriptors, write_descriptors},
@@ -82,29 +82,27 @@ impl fmt::Display for Step {
                 write!(formatter, "request")?;
                 requests.iter().try_for_each(|(key, request)| write!(formatter, " {key} {request}"))
             }
-            Action::MultiKey(operation, takes) => {
-                match operation {
-                    MultiKey::Take => write!(formatter, "take-all")?,
-                    MultiKey::Peek => write!(formatter, "peek-all")?,
-                    MultiKey::Hold(id, ttl) => write!(formatter, "hold-all {id} {ttl}")?,
-                }
-                takes.iter().try_for_each(|(key, cost)| write!(formatter, " {key} {cost}"))
-            }
-            Action::WaitAll { operation, takes, timeout } => {
-                match operation {
-                    MultiKey::Hold(id, ttl) => {
+            Action::All { requests, timeout } => {
+                match (timeout, requests.first().map(|it| it.1)) {
+                    (0, Some(Request::Hold(id, _, ttl))) => {
+                        write!(formatter, "hold-all {id} {ttl}")?;
+                    }
+                    (0, Some(Request::Peek(_))) => write!(formatter, "peek-all")?,
+                    (0, _) => write!(formatter, "take-all")?,
+                    (_, Some(Request::Hold(id, _, ttl))) => {
                         write!(formatter, "wait-hold-all {timeout} {id} {ttl}")?;
                     }
-                    MultiKey::Take | MultiKey::Peek => write!(formatter, "wait-all {timeout}")?,
+                    _ => write!(formatter, "wait-all {timeout}")?,
                 }
-                takes.iter().try_for_each(|(key, cost)| write!(formatter, " {key} {cost}"))
+                let mut requests = requests.iter();
+                requests.try_for_each(|(key, it)| write!(formatter, " {key} {}", it.cost()))
             }
-            Action::Wait { key, cost, hold: None, timeout } => {
-                write!(formatter, "wait {key} {cost} {timeout}")
-            }
-            Action::Wait { key, cost, hold: Some(WaitingHold { id, ttl }), timeout } => {
-                write!(formatter, "wait-hold {key} {cost} {timeout} {id} {ttl}")
-            }
+            Action::Wait { key, request, timeout } => match request {
+                Request::Hold(id, cost, ttl) => {
+                    write!(formatter, "wait-hold {key} {cost} {timeout} {id} {ttl}")
+                }
+                _ => write!(formatter, "wait {key} {} {timeout}", request.cost()),
+            },
             Action::Permit(permit) => write!(formatter, "{permit}"),
             Action::Push { key, count } => write!(formatter, "push {key} {count}"),
             Action::Pipeline { key, cost, count } => {
@@ -219,27 +217,24 @@ impl Words<'_> {
                 }
                 Action::Request(requests)
             }
-            "take-all" => Action::MultiKey(MultiKey::Take, self.takes()?),
-            "peek-all" => Action::MultiKey(MultiKey::Peek, self.takes()?),
-            "hold-all" => {
-                let hold = MultiKey::Hold(self.number()?, self.number()?);
-                Action::MultiKey(hold, self.takes()?)
-            }
-            word @ ("wait-all" | "wait-hold-all") => {
-                let timeout = self.number()?;
-                let operation = match word {
-                    "wait-all" => MultiKey::Take,
-                    _ => MultiKey::Hold(self.number()?, self.number()?),
+            word @ ("take-all" | "peek-all" | "hold-all" | "wait-all" | "wait-hold-all") => {
+                let waits = word.starts_with("wait");
+                let timeout = if waits { self.number()? } else { 0 };
+                ensure!(!waits || timeout > 0, "invalid timeout 0: expected milliseconds");
+                let request = match word {
+                    "take-all" | "wait-all" => Request::Take(0),
+                    "peek-all" => Request::Peek(0),
+                    _ => Request::Hold(self.number()?, 0, self.number()?),
                 };
-                Action::WaitAll { operation, takes: self.takes()?, timeout }
+                Action::All { requests: self.requests_like(request)?, timeout }
             }
             word @ ("wait" | "wait-hold") => {
                 let (key, cost, timeout) = (self.number()?, self.number()?, self.number()?);
-                let mut hold = None;
-                if word != "wait" {
-                    hold = Some(WaitingHold { id: self.number()?, ttl: self.number()? });
-                }
-                Action::Wait { key, cost, hold, timeout }
+                let request = match word {
+                    "wait" => Request::Take(cost),
+                    _ => Request::Hold(self.number()?, cost, self.number()?),
+                };
+                Action::Wait { key, request, timeout }
             }
             word @ ("permit" | "permit-kept-alive") => {
                 Action::Permit(self.permit(word == "permit-kept-alive")?)
@@ -301,13 +296,13 @@ impl Words<'_> {
         })
     }
 
-    /// Keys with costs, up to the end of the line.
-    fn takes(&mut self) -> Result<Vec<(usize, u32)>> {
-        let mut takes = Vec::new();
+    /// Keys with costs, up to the end of the line, each of which gets the request.
+    fn requests_like(&mut self, request: Request) -> Result<Vec<(usize, Request)>> {
+        let mut requests = Vec::new();
         while let Some(key) = self.next() {
-            takes.push((parse(key)?, self.number()?));
+            requests.push((parse(key)?, request.with_cost(self.number()?)));
         }
-        Ok(takes)
+        Ok(requests)
     }
 
     fn policies(&mut self) -> Result<KeyPlan> {

@@ -264,11 +264,11 @@ fn merged(first: &Action, second: &Action) -> Option<Action> {
             _ => None,
         },
         (
-            &Action::Wait { key, cost: one, hold: None, timeout },
-            &Action::Wait { key: other, cost: two, hold: None, timeout: also },
+            &Action::Wait { key, request: Request::Take(one), timeout },
+            &Action::Wait { key: other, request: Request::Take(two), timeout: also },
         ) if key == other => {
-            let (cost, timeout) = (one.saturating_add(two), timeout.max(also));
-            Some(Action::Wait { key, cost, hold: None, timeout })
+            let (request, timeout) = (Request::Take(one.saturating_add(two)), timeout.max(also));
+            Some(Action::Wait { key, request, timeout })
         }
         (
             &Action::Pipeline { key, cost, count: one },
@@ -289,9 +289,8 @@ fn names(step: &mut Step, key: usize) -> bool {
 /// Calls `change` with each key that an action names.
 fn each_key(action: &mut Action, mut change: impl FnMut(&mut usize)) {
     match action {
-        Action::Request(requests) => requests.iter_mut().for_each(|it| change(&mut it.0)),
-        Action::MultiKey(_, takes) | Action::WaitAll { takes, .. } => {
-            takes.iter_mut().for_each(|it| change(&mut it.0))
+        Action::Request(requests) | Action::All { requests, .. } => {
+            requests.iter_mut().for_each(|it| change(&mut it.0));
         }
         Action::Permit(permit) => change(&mut permit.key),
         Action::Wait { key, .. }

@@ -87,14 +87,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "keys of several slots are not returned",
         MULTI_KEY,
-        "let charged = answer.source == Source::Store && take.cost > 0;",
-        "let charged = answer.source == Source::Lease && take.cost > 0;",
+        "if answer.source != Source::Store || cost == 0",
+        "if answer.source != Source::Lease || cost == 0",
     ),
     mutant(
         "keys of several slots are returned twice",
         MULTI_KEY,
-        "            let decision = self.decide(take.planned(refund), deadline).await;\n            match decision {",
-        "            let decision = self.decide(take.planned(refund), deadline).await;\n            let _ = self.decide(take.planned(refund), deadline).await;\n            match decision {",
+        "            match self.decide(take.with(refund), deadline).await {\n",
+        "            let _ = self.decide(take.with(refund), deadline).await;\n            match self.decide(take.with(refund), deadline).await {\n",
     ),
     mutant(
         "keys of several slots are taken after a denial",
@@ -111,8 +111,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a pipeline has the keys of all slots",
         PIPELINE,
-        "let slot = if alone { 0 } else { slot(&key) };",
-        "let slot = if alone { 0 } else { slot(&key) / 8192 };",
+        "let slot = if alone { 0 } else { slot(&planned.key) };",
+        "let slot = if alone { 0 } else { slot(&planned.key) / 8192 };",
     ),
     mutant(
         "a probe of a node has a key",

@@ -96,9 +96,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "a hold that is open is opened again",
-        CORE_HOLDS,
-        "(HoldOperation::Hold { .. }, Some(_)) | (HoldOperation::Hold { cost: 0, .. }, _) => {\n            key.answer()\n        }\n        (HoldOperation::Hold { id, cost, .. }, None)",
-        "(HoldOperation::Hold { cost: 0, .. }, _) => {\n            key.answer()\n        }\n        (HoldOperation::Hold { id, cost, .. }, _)",
+        APPLY,
+        "Operation::Hold { id, cost, .. } if cost == 0 || key.find(id).is_some() => key.answer(),",
+        "Operation::Hold { cost: 0, .. } => key.answer(),",
     ),
     mutant(
         "a settle charges at most what was held",

@@ -42,8 +42,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "rules of one request are charged one by one",
         EVALUATION,
-        "RuleOperation::Take(_) if self.firsts.len() > 1 => Some(MultiKeyOperation::Take),",
-        "RuleOperation::Take(_) if self.firsts.len() > 9 => Some(MultiKeyOperation::Take),",
+        "self.firsts.len() > 1 && !matches!(self.operation, RuleOperation::Refund(_))",
+        "self.firsts.len() > 1 && matches!(self.operation, RuleOperation::Peek(_))",
     ),
     mutant(
         "the cost of a rule counts for one request",

@@ -22,9 +22,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "a settle wakes no request",
-        DECIDE,
-        "            _ => self.queues.changed(key),\n",
-        "            _ => {}\n",
+        QUEUES,
+        "Operation::Settle { .. } | Operation::Renew { .. } => self.changed(key),",
+        "Operation::Settle { .. } | Operation::Renew { .. } => None,",
     ),
     mutant(
         "a hold that begins a window wakes no request",
@@ -125,14 +125,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "metrics count several keys as one decision",
         "crates/server/src/protocols/resp/store_operation.rs",
-        "        stats.decided(taken.source, decision);\n",
-        "        if std::ptr::eq(decision, &taken.each[0]) {\n            stats.decided(taken.source, decision);\n        }\n",
+        "        stats.decided(answer.source, decision);\n        stats.sampler",
+        "        if std::ptr::eq(decision, &answer.each()[0]) {\n            stats.decided(answer.source, decision);\n        }\n        stats.sampler",
     ),
     mutant(
         "HTTP names the first key for the one that binds",
         "crates/server/src/protocols/http/reply.rs",
-        "\",\\\"binding_key\\\":{}\", repeated.binding_key(taken))",
-        "\",\\\"binding_key\\\":{}\", repeated.binding_key(taken) * 0)",
+        "\",\\\"binding_key\\\":{}\", repeated.binding_key(answer))",
+        "\",\\\"binding_key\\\":{}\", repeated.binding_key(answer) * 0)",
     ),
     mutant(
         "HTTP opens a hold that was waited for without its lifetime",

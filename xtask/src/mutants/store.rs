@@ -12,7 +12,6 @@ const NODE: &str = "crates/redis/src/net/node_connection.rs";
 const DECIDE: &str = "crates/redis/src/decide.rs";
 const CALL: &str = "crates/redis/src/call.rs";
 const PIPELINE: &str = "crates/redis/src/pipeline.rs";
-const HOLDS: &str = "crates/redis/src/holds.rs";
 
 pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
@@ -55,19 +54,19 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "the denial cache keeps denials over a refund",
         DECIDE,
         "        self.denials.forget(key);\n",
-        "        if operation == Operation::Reset {\n            self.denials.forget(key);\n        }\n",
+        "        if !matches!(operation, Operation::Refund(_)) {\n            self.denials.forget(key);\n        }\n",
     ),
     mutant(
         "the denial cache keeps denials over a settle",
-        HOLDS,
-        "                let _forget = self.denials.forget_on_drop(&key);\n",
+        DECIDE,
+        "            Operation::Hold { .. } | Operation::Settle { .. } | Operation::Renew { .. } => {}\n",
         "",
     ),
     mutant(
         "the denial cache keeps denials over a settle whose reply is lost",
-        HOLDS,
-        "                let _forget = self.denials.forget_on_drop(&key);\n                self.send(slot(&key), command, deadline).await\n",
-        "                let reply = self.send(slot(&key), command, deadline).await;\n                if reply.is_ok() {\n                    self.denials.forget(&key);\n                }\n                reply\n",
+        DECIDE,
+        "                let _forget = self.begin(key, operation);\n                self.call(planned, None, deadline).await\n",
+        "                let reply = self.call(planned, None, deadline).await;\n                if reply.is_ok() {\n                    self.denials.forget(key);\n                }\n                reply\n",
     ),
     mutant(
         "units of a lease are used twice",

@@ -47,8 +47,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a full table allows new keys",
         EVICTION,
-        "if self.when_full == WhenFull::Deny && !change.has_happened() {",
-        "if self.when_full == WhenFull::Deny && change.has_happened() {",
+        "if self.when_full == WhenFull::Deny && !has_happened {",
+        "if self.when_full == WhenFull::Deny && has_happened {",
     ),
     mutant(
         "a table has no bound",
@@ -125,7 +125,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a batch that one key denies charges the others",
         CORE_MULTI,
-        "            _ if delays.is_none() => part.key.record_denial(part.cost),\n",
+        "            operation if delays.is_none() => part.key.record_denial(operation.cost()),\n",
         "",
     ),
 ];

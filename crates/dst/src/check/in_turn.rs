@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{Decision, MultiKeyAnswer, MultiKeyOperation, OnError, Outcome, Source};
+use sluicegate_core::{Answer, Decision, KeyedOperation, OnError, Outcome, Source};
 
 use super::{
     checks::CheckState,
@@ -27,7 +27,7 @@ impl CheckState {
         &mut self,
         now: u64,
         answered: &AnsweredMultiKey<'_>,
-        answer: &MultiKeyAnswer,
+        answer: &Answer,
         deadline: u64,
     ) -> Option<&'static str> {
         *self.answers.entry((answered.number, answer.source.as_str())).or_default() += 1;
@@ -35,12 +35,12 @@ impl CheckState {
             return self.check_cached_in_turn(now, answered, answer);
         }
         let is_calm = self.is_calm_multi_key(now, answered, deadline);
-        let is_take = answered.operation == MultiKeyOperation::Take;
-        let allowed = answer.decision.allowed();
+        let (is_take, allowed) = (answered.is_take(), answer.allowed());
         // The key that denies, if one does. Those before it have been returned, and those after it were not taken.
-        let denies = answer.each.iter().position(|it| !it.allowed()).filter(|_| is_take);
-        for (index, (take, decision)) in answered.takes.iter().zip(&answer.each).enumerate() {
-            let &(key, policy, cost, _) = take;
+        let denies = answer.each().iter().position(|it| !it.allowed()).filter(|_| is_take);
+        for (index, (it, decision)) in answered.operations.iter().zip(answer.each()).enumerate() {
+            let &KeyedOperation { key, policy, operation } = it;
+            let cost = operation.cost();
             // A take that is recorded when it is denied is not returned, and is made where another key denies.
             let is_recorded = policy.policy().records_denials();
             let kind = match denies {
@@ -99,13 +99,14 @@ impl CheckState {
         &mut self,
         now: u64,
         answered: &AnsweredMultiKey<'_>,
-        answer: &MultiKeyAnswer,
+        answer: &Answer,
     ) -> Option<&'static str> {
-        let takes = &answered.takes;
-        let is_take = answered.operation == MultiKeyOperation::Take;
+        let is_take = answered.is_take();
         // Nothing was sent.
-        for &(key, _, cost, _) in takes.iter().filter(|_| is_take) {
-            let Some(key) = self.keys.get_mut(key) else { continue };
+        for it in answered.operations.iter().filter(|_| is_take) {
+            let (Some(key), cost) = (self.keys.get_mut(it.key), it.operation.cost()) else {
+                continue;
+            };
             for kind in [Kind::Take(cost), Kind::Other("refund", cost)] {
                 if let Some(requested) = key.requested.get_mut(&(answered.process, kind)) {
                     *requested = requested.saturating_sub(1);

@@ -6,7 +6,7 @@ use sluicegate_core::{
     Decision, Gcra, GcraName, OnError, Operation, Policy, PreparedPolicy, Timestamp,
 };
 
-use crate::{meter::Meter, recording::AdmittedByKey, redis_model::ScriptOperation};
+use crate::{meter::Meter, recording::AdmittedByKey};
 
 #[derive(Debug)]
 pub(super) struct CheckedKey {
@@ -115,27 +115,20 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) fn of(operation: ScriptOperation<'_>) -> Self {
-        use sluicegate_core::HoldOperation as Hold;
+    pub(crate) fn of(operation: Operation<'_>) -> Self {
         match operation {
-            ScriptOperation::OnKey(operation) => match operation {
-                Operation::Take(cost) => Self::Take(cost),
-                Operation::Peek(cost) => Self::Other("peek", cost),
-                Operation::Charge(cost) => Self::Other("charge", cost),
-                Operation::Refund(cost) => Self::Other("refund", cost),
-                Operation::Reserve { cost, .. } => Self::Other("reserve", cost),
-                Operation::Reset => Self::Other("reset", 0),
-            },
-            ScriptOperation::OnHold(operation) => match operation {
-                Hold::Hold { cost, .. } => Self::Other("hold", cost),
-                Hold::Settle { used, .. } => Self::Other("settle", used.unwrap_or(u32::MAX)),
-                Hold::Renew { .. } => Self::Other("renew", 0),
-            },
+            Operation::Take(cost) => Self::Take(cost),
+            Operation::Peek(cost) => Self::Other("peek", cost),
+            Operation::Charge(cost) => Self::Other("charge", cost),
+            Operation::Refund(cost) => Self::Other("refund", cost),
+            Operation::Reserve { cost, .. } => Self::Other("reserve", cost),
+            Operation::Reset => Self::Other("reset", 0),
+            Operation::Hold { cost, .. } => Self::Other("hold", cost),
+            Operation::Settle { used, .. } => Self::Other("settle", used.unwrap_or(u32::MAX)),
+            Operation::Renew { .. } => Self::Other("renew", 0),
         }
     }
-}
 
-impl Kind {
     /// Whether an operation is never sent again, because it is not known whether it was applied.
     pub(super) fn is_applied_once(self) -> bool {
         matches!(self, Self::Take(1..) | Self::Other("charge" | "refund", 1..))

@@ -1,70 +1,89 @@
 //! Checks of decisions on several keys.
 
+use sluicegate_conformance::Invocation;
 use sluicegate_core::{
-    Decision, MultiKeyAnswer, MultiKeyDecision, MultiKeyOperation, OnError, Outcome,
-    PreparedPolicy, Retry, Source, StoreError, Timestamp,
+    Answer, Decision, KeyedOperation, OnError, Operation, Outcome, Retry, Source, StoreError,
+    Timestamp,
 };
 
 use super::{
     checks::{CLOCK_ERROR, CheckState, Checks, TIMER_RESOLUTION_MS},
     key_state::{AppliedMultiKey, KeysWithCosts},
 };
-use crate::redis_model::MultiKeyCall;
 
 /// A request on several keys with its answer.
 #[derive(Debug)]
 pub(crate) struct AnsweredMultiKey<'a> {
     pub(crate) process: usize,
     pub(crate) number: u64,
-    pub(crate) operation: MultiKeyOperation<'a>,
+    pub(crate) operations: &'a [KeyedOperation<'a>],
+    /// The answer of the oracle to a peek at each key, if the answer is from the cache.
+    pub(crate) by_oracle: Vec<Option<Decision>>,
     /// Whether the keys are in several slots, so that they are taken one after the other.
     pub(crate) in_turn: bool,
     /// The nodes that decide on the keys.
     pub(crate) nodes: Vec<usize>,
-    /// The keys with their policies, costs, and the answer of the oracle to a peek.
-    pub(crate) takes: Vec<(&'a [u8], &'a PreparedPolicy, u32, Option<Decision>)>,
     pub(crate) sent: u64,
     pub(crate) paused: u64,
-    pub(crate) result: &'a Result<MultiKeyAnswer, StoreError>,
+    pub(crate) result: &'a Result<Answer, StoreError>,
     pub(crate) local_time: Timestamp,
+}
+
+impl AnsweredMultiKey<'_> {
+    /// Whether units were to be taken.
+    pub(super) fn is_take(&self) -> bool {
+        self.operations.iter().all(|it| matches!(it.operation, Operation::Take(_)))
+    }
 }
 
 impl Checks {
     /// The server decided on several keys.
-    pub(crate) fn applied_multi_key(
+    pub(super) fn applied_multi_key(
         &self,
         process: usize,
-        call: &MultiKeyCall<'_>,
-        decided: &MultiKeyDecision,
-        time: Timestamp,
+        invocations: &[Invocation<'_>],
+        decisions: &[Decision],
     ) {
         let at = self.time.millis();
         let state = &mut *self.state.lock();
-        for take in &call.takes {
-            if let Some(key) = state.keys.get_mut(take.key) {
-                key.uses(take.policy, at, self.caching(), &state.paused_until);
+        for it in invocations {
+            if let Some(key) = state.keys.get_mut(it.key) {
+                key.uses(it.policy, at, self.caching(), &state.paused_until);
             }
         }
-        let keys: Vec<_> = call.takes.iter().map(|it| (it.key.to_vec(), it.cost)).collect();
-        if call.operation == MultiKeyOperation::Take {
+        let keys: Vec<_> =
+            invocations.iter().map(|it| (it.key.to_vec(), it.operation.cost())).collect();
+        let Some(&Invocation { now: time, operation, .. }) = invocations.first() else { return };
+        if let Operation::Take(_) = operation {
             let requested = state.requested_multi_key.entry((process, keys.clone())).or_default();
             match requested.checked_sub(1) {
                 Some(left) => *requested = left,
                 None => {
-                    let what =
-                        format_args!("exactness: {call:?} of process {process} is applied twice");
+                    let what = format_args!(
+                        "exactness: {invocations:?} of process {process} are applied twice"
+                    );
                     return state.violate(at, what);
                 }
             }
         }
         let oldest = at.saturating_sub(10_000);
         state.multi_key.retain(|it| it.at >= oldest);
-        let each = decided.each.clone();
+        let each = decisions.to_vec();
         state.multi_key.push(AppliedMultiKey { process, at, time, keys, each });
     }
 
-    /// A client asks a process for a take on several keys.
-    pub(crate) fn requested_multi_key(&self, process: usize, takes: KeysWithCosts, in_turn: bool) {
+    /// A client sends a process a request for several keys.
+    pub(crate) fn requested_multi_key(
+        &self,
+        process: usize,
+        operations: &[KeyedOperation<'_>],
+        in_turn: bool,
+    ) {
+        if !matches!(operations, [KeyedOperation { operation: Operation::Take(_), .. }, ..]) {
+            return;
+        }
+        let takes: KeysWithCosts =
+            operations.iter().map(|it| (it.key.to_vec(), it.operation.cost())).collect();
         let state = &mut *self.state.lock();
         if in_turn {
             return state.requested_in_turn(process, &takes);
@@ -90,8 +109,8 @@ impl Checks {
             }
             Ok(answer) => self.check_multi_key(now, answered, answer),
             Err(StoreError::Timeout(_) | StoreError::Unavailable(_)) => {
-                let fails =
-                    answered.takes.iter().any(|it| it.1.settings().on_error == OnError::Fail);
+                let mut policies = answered.operations.iter().map(|it| it.policy);
+                let fails = policies.any(|it| it.settings().on_error == OnError::Fail);
                 if !fails {
                     Some("exactness: an error in place of the fallback")
                 } else if self.state.lock().is_calm_multi_key(now, answered, self.deadline) {
@@ -111,27 +130,22 @@ impl Checks {
         &self,
         now: u64,
         answered: &AnsweredMultiKey<'_>,
-        answer: &MultiKeyAnswer,
+        answer: &Answer,
     ) -> Option<&'static str> {
         let state = &mut *self.state.lock();
         *state.answers.entry((answered.number, answer.source.as_str())).or_default() += 1;
-        let is_take = answered.operation == MultiKeyOperation::Take;
-        let allowed = answer.decision.allowed();
+        let (is_take, allowed) = (answered.is_take(), answer.allowed());
         match answer.source {
             Source::Store => {
-                let is_same = |(key, cost): &(Vec<u8>, u32), take: &(&[u8], _, u32, _)| {
-                    key == take.0 && *cost == take.2
+                let is_same = |((key, cost), it): (&(Vec<u8>, u32), &KeyedOperation<'_>)| {
+                    key == it.key && *cost == it.operation.cost()
                 };
                 let found = state.multi_key.iter().position(|it| {
                     it.process == answered.process
                         && it.at >= answered.sent
-                        && it.each == answer.each
-                        && it.keys.len() == answered.takes.len()
-                        && it
-                            .keys
-                            .iter()
-                            .zip(&answered.takes)
-                            .all(|(one, other)| is_same(one, other))
+                        && it.each == answer.each()
+                        && it.keys.len() == answered.operations.len()
+                        && it.keys.iter().zip(answered.operations).all(is_same)
                 });
                 let Some(index) = found else {
                     return Some("exactness: the server gave no such answer");
@@ -150,12 +164,12 @@ impl Checks {
                 if state.is_calm_multi_key(now, answered, self.deadline) {
                     return Some("liveness: a fallback without a fault");
                 }
-                for &(key, policy, cost, _) in &answered.takes {
+                for &KeyedOperation { key, policy, operation } in answered.operations {
                     if let (OnError::Local(_), true, Some(key)) =
                         (policy.settings().on_error, is_take && allowed, state.keys.get_mut(key))
                     {
                         let meter = key.local.entry(answered.number).or_default();
-                        meter.admit(now, answered.local_time, cost.into());
+                        meter.admit(now, answered.local_time, operation.cost().into());
                     }
                 }
             }
@@ -171,18 +185,19 @@ impl CheckState {
         &self,
         now: u64,
         answered: &AnsweredMultiKey<'_>,
-        answer: &MultiKeyAnswer,
+        answer: &Answer,
     ) -> Option<&'static str> {
-        if answer.decision.allowed() {
+        if answer.allowed() {
             return Some("exactness: the cache allows");
         }
-        let ends = matches!(answer.decision.outcome,
+        let ends = matches!(answer.outcome,
             Outcome::Deny { retry: Retry::After(after) } if after <= CLOCK_ERROR);
         let place = self.place(answered.process, answered.number);
-        let may_deny = answered.takes.iter().any(|(key, _, _, by_oracle)| {
-            let loose_until = self.keys.get(*key).map_or(0, |key| key.loose_until[place]);
-            now <= loose_until || by_oracle.is_some_and(|it| !it.allowed())
-        });
+        let may_deny =
+            answered.operations.iter().zip(&answered.by_oracle).any(|(it, by_oracle)| {
+                let loose_until = self.keys.get(it.key).map_or(0, |key| key.loose_until[place]);
+                now <= loose_until || by_oracle.is_some_and(|it| !it.allowed())
+            });
         (!may_deny && !ends).then_some("exactness: the cache denies what the oracle allows")
     }
 
@@ -199,6 +214,6 @@ impl CheckState {
         };
         let has_time = answered.in_turn && now < answered.sent + deadline;
         self.is_calm_at(now, answered.process, answered.sent)
-            && (has_time || !answered.takes.iter().any(|it| is_moving(it.0)))
+            && (has_time || !answered.operations.iter().any(|it| is_moving(it.key)))
     }
 }

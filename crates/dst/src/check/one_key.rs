@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sluicegate_conformance::Invocation;
 use sluicegate_core::{
     Answer, Decision, OnError, Outcome, PreparedPolicy, Retry, Source, StoreError, Timestamp,
 };
@@ -10,7 +11,6 @@ use super::{
     checks::{CLOCK_ERROR, CheckState, Checks, RECOVERY, TIMER_RESOLUTION_MS},
     key_state::{Allowance, Application, Kind},
 };
-use crate::redis_model::ScriptCall;
 
 /// Milliseconds within which a probe closes a breaker whose node has replied again.
 const PROBED: u64 = 250;
@@ -39,19 +39,30 @@ pub(crate) struct AnsweredOperation<'a> {
 }
 
 impl Checks {
-    /// The server decided.
+    /// The server decided on one key, or on several together.
     pub(crate) fn applied(
         &self,
         process: usize,
-        key_name: &[u8],
-        call: ScriptCall<'_>,
+        invocations: &[Invocation<'_>],
+        decisions: &[Decision],
+    ) {
+        match (invocations, decisions) {
+            (&[invocation], &[decision]) => self.applied_on_key(process, invocation, decision),
+            _ => self.applied_multi_key(process, invocations, decisions),
+        }
+    }
+
+    /// The server decided on one key.
+    fn applied_on_key(
+        &self,
+        process: usize,
+        Invocation { key: key_name, policy, now: time, operation }: Invocation<'_>,
         decision: Decision,
-        time: Timestamp,
     ) {
         let at = self.time.millis();
         let state = &mut *self.state.lock();
         let Some(key) = state.keys.get_mut(key_name) else { return };
-        let kind = Kind::of(call.operation);
+        let kind = Kind::of(operation);
         if let Kind::Other("refund" | "reset" | "settle" | "renew", _) = kind {
             // A command whose request was given up long ago arrives as late as one of another process.
             let by = key.open.contains(&(process, kind)).then_some(process);
@@ -68,7 +79,7 @@ impl Checks {
                 }
             }
         }
-        key.uses(call.policy, at, self.caching(), &state.paused_until);
+        key.uses(policy, at, self.caching(), &state.paused_until);
         // Clients return no units of a leased key, but requests that wait return what they have reserved.
         let drained = match kind {
             Kind::Other("refund", returned) if at > state.disturbed_until => {

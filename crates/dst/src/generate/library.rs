@@ -4,7 +4,7 @@ use sluicegate_core::OnError;
 
 use super::parts::{Features, SPAN};
 use crate::{
-    plan::{Action, KeyPlan, PermitEnd, PermitPlan, PolicyPlan, Step},
+    plan::{Action, KeyPlan, PermitEnd, PermitPlan, PolicyPlan, Request, Step},
     random::Random,
 };
 
@@ -33,7 +33,7 @@ pub(super) fn some_action(
         return Some(Action::Permit(permit(random, (key, cost), timeout, longest)));
     }
     let takes = !has("concurrency");
-    takes.then_some(Action::Wait { key, cost, hold: None, timeout })
+    takes.then_some(Action::Wait { key, request: Request::Take(cost), timeout })
 }
 
 fn permit(random: &Random, (key, cost): (usize, u32), timeout: u64, longest: u64) -> PermitPlan {

@@ -5,7 +5,7 @@ use sluicegate_server::simulation::SimulatedProtocol;
 use super::library;
 use super::parts::{Features, SPAN, key, policy_changes, requests_at_once};
 use crate::{
-    plan::{Action, ClusterPlan, FaultKind, KeyPlan, MultiKey, Plan, Step},
+    plan::{Action, ClusterPlan, FaultKind, KeyPlan, Plan, Request, Step},
     random::Random,
 };
 
@@ -117,11 +117,13 @@ fn requests(
                 None
             };
             let action = match multi_key {
-                Some((MultiKey::Hold(id, ttl), takes)) => {
-                    open.extend(takes.iter().map(|&(key, _)| (key, id)));
-                    Action::MultiKey(MultiKey::Hold(id, ttl), takes)
+                Some(requests) => {
+                    open.extend(requests.iter().filter_map(|&(key, it)| match it {
+                        Request::Hold(id, ..) => Some((key, id)),
+                        _ => None,
+                    }));
+                    Action::All { requests, timeout: 0 }
                 }
-                Some((operation, takes)) => Action::MultiKey(operation, takes),
                 None => library::some_action(random, features, keys, library)
                     .unwrap_or(Action::Request(requests)),
             };
@@ -134,43 +136,44 @@ fn requests(
     steps
 }
 
-/// A decision on two keys or more, if there are keys for it.
+/// Requests for two keys or more, all or none, if there are keys for it.
 fn multi_key(
     random: &Random,
     features: &Features,
     keys: &[KeyPlan],
     cluster: Option<ClusterPlan>,
-) -> Option<(MultiKey, Vec<(usize, u32)>)> {
-    let operation = match random.below(10) {
-        0 => MultiKey::Peek,
-        1..=3 if features.holds => MultiKey::Hold(random.below(1 << 40), random.between(20, 400)),
-        _ => MultiKey::Take,
+) -> Option<Vec<(usize, Request)>> {
+    let request = match random.below(10) {
+        0 => Request::Peek(0),
+        1..=3 if features.holds => Request::Hold(random.below(1 << 40), 0, random.between(20, 400)),
+        _ => Request::Take(0),
     };
     let suits = |KeyPlan(policies): &KeyPlan| {
         policies.iter().all(|it| {
             let counts_holds = it.policy.starts_with("concurrency");
             // The check of a denied decision relies on costs that never pass.
             let borrows = it.policy.contains("borrow");
-            let suits = match operation {
-                MultiKey::Hold(..) => !it.policy.contains("leaky-queue") && it.lease == 0,
-                MultiKey::Take | MultiKey::Peek => !counts_holds,
+            let suits = if request.is_on_hold() {
+                !it.policy.contains("leaky-queue") && it.lease == 0
+            } else {
+                !counts_holds
             };
             suits && !borrows
         })
     };
-    let mut takes: Vec<(usize, u32)> = Vec::new();
+    let mut requests = Vec::new();
     for (key, _) in keys.iter().enumerate().filter(|(_, plan)| suits(plan)) {
         if random.chance(70) {
-            takes.push((key, *random.pick(&[1, 1, 2, 5])));
+            requests.push((key, request.with_cost(*random.pick(&[1, 1, 2, 5]))));
         }
     }
-    if let (MultiKey::Hold(..), Some(ClusterPlan { tags, .. })) = (operation, cluster) {
+    if let (true, Some(ClusterPlan { tags, .. })) = (request.is_on_hold(), cluster) {
         // A hold needs keys in one slot.
         let slot = |key: usize| key.checked_rem(tags).unwrap_or(key + 1);
-        let first = takes.first().map(|it| slot(it.0));
-        takes.retain(|it| Some(slot(it.0)) == first);
+        let first = requests.first().map(|it| slot(it.0));
+        requests.retain(|it| Some(slot(it.0)) == first);
     }
-    (takes.len() > 1).then_some((operation, takes))
+    (requests.len() > 1).then_some(requests)
 }
 
 /// Faults of the kinds that the seed has chosen. Their spans end some time before the run does.

@@ -4,9 +4,7 @@ use sluicegate_core::OnError;
 
 use super::parts::{Features, SPAN, can_reserve, key, limit, policy_changes, request};
 use crate::{
-    plan::{
-        Action, FaultKind, KeyPlan, MultiKey, Plan, PolicyPlan, ReloadedRules, Step, WaitingHold,
-    },
+    plan::{Action, FaultKind, KeyPlan, Plan, PolicyPlan, ReloadedRules, Request, Step},
     random::Random,
     server::{Bounds, RulePlan, ServerPlan},
 };
@@ -198,14 +196,15 @@ fn wait(
     let cost = *random.pick(&[1, 1, 1, 2, 5]);
     let is_concurrency = policies[0].policy.starts_with("concurrency");
     let holds = is_concurrency || features.holds && random.chance(40);
-    let hold = holds.then(|| {
+    let request = if holds {
         // Several connections may ask for the same hold, as a client does that has lost one.
         let id = random.below(if random.chance(30) { 2 } else { 1 << 40 });
         open.push((key, id));
-        let ttl = random.between(20, if is_concurrency { 400 } else { 3000 });
-        WaitingHold { id, ttl }
-    });
-    Some(Action::Wait { key, cost, hold, timeout })
+        Request::Hold(id, cost, random.between(20, if is_concurrency { 400 } else { 3000 }))
+    } else {
+        Request::Take(cost)
+    };
+    Some(Action::Wait { key, request, timeout })
 }
 
 /// A take on several keys, which waits in `waits` percent. The check of one that is denied relies on policies that do not
@@ -226,19 +225,18 @@ fn multi_key(random: &Random, keys: &[KeyPlan], waits: u64) -> Option<Action> {
         .map(|(index, _)| (index, *random.pick(&[1, 1, 2, 2, 3, 3, 3, 60])))
         .collect();
     if takes.is_empty() {
-        None
-    } else if !waits {
-        Some(Action::MultiKey(MultiKey::Take, takes))
-    } else {
-        let timeout = *random.pick(&[1, 20, 300, 1500, 3000]);
-        let has_queue = takes.iter().any(|it| keys[it.0].0[0].policy.contains("leaky-queue"));
-        let operation = if has_queue || random.chance(50) {
-            MultiKey::Take
-        } else {
-            MultiKey::Hold(random.below(1 << 40), random.between(20, 3000))
-        };
-        Some(Action::WaitAll { operation, takes, timeout })
+        return None;
     }
+    let (mut request, mut timeout) = (Request::Take(0), 0);
+    if waits {
+        timeout = *random.pick(&[1, 20, 300, 1500, 3000]);
+        let has_queue = takes.iter().any(|it| keys[it.0].0[0].policy.contains("leaky-queue"));
+        if !has_queue && !random.chance(50) {
+            request = Request::Hold(random.below(1 << 40), 0, random.between(20, 3000));
+        }
+    }
+    let requests = takes.into_iter().map(|(key, cost)| (key, request.with_cost(cost))).collect();
+    Some(Action::All { requests, timeout })
 }
 
 fn faults(random: &Random, clients: usize) -> Vec<Step> {

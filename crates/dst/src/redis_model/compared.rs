@@ -8,10 +8,10 @@ use std::{
 };
 
 use sluicegate_core::{Entry, PreparedPolicy, Timestamp};
-use sluicegate_redis::script::{Arguments, Plan as ScriptPlan, TEST_PREFIX};
+use sluicegate_redis::script::{Plan as ScriptPlan, TEST_PREFIX};
 use sluicegate_testing::{Engine, Server, size};
 
-use super::{Brand, Policies, RedisModel, ScriptOperation, calendars, session::Session};
+use super::{Brand, Policies, RedisModel, calendars, session::Session};
 use crate::{
     check::Checks,
     event_log::{EventLog, Output},
@@ -128,22 +128,6 @@ fn state(reply: &[u8]) -> Option<Entry> {
     Entry::decode(reply.get(head + 1..reply.len().checked_sub(2)?)?).ok()
 }
 
-/// The arguments of a request at a time, after the key.
-fn arguments<'a>(
-    script: &'a ScriptPlan,
-    policy: &PreparedPolicy,
-    operation: ScriptOperation<'a>,
-    now: Timestamp,
-) -> Option<Arguments<'a>> {
-    match operation {
-        ScriptOperation::OnKey(operation) => script.arguments(operation, now, Some(now), &[]).ok(),
-        ScriptOperation::OnHold(operation) => {
-            let ttl = policy.policy().check_hold(&operation).ok()?;
-            Some(script.hold_arguments(operation, ttl, now, Some(now), &[]))
-        }
-    }
-}
-
 /// One hour, longer than any run.
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -205,14 +189,13 @@ fn model_answers_as(engine: Engine, brand: Brand) {
                             continue;
                         }
                         number += 1;
-                        let (policy, script) =
-                            (&policies[key][used[key]], &scripts[key][used[key]]);
+                        let script = &scripts[key][used[key]];
                         // Clocks are set back, too.
                         let back = if random.chance(1) { random.below(5_000_000) } else { 0 };
                         let micros = 1_700_000_000_000_000 + step.at * 1000 + number % 1000 - back;
                         let now = Timestamp::saturating_from_micros(micros);
                         let name = [TEST_PREFIX, format!("{seed}-{key}").as_bytes()].concat();
-                        request_one(&mut both, (policy, script), request, &name, now);
+                        request_one(&mut both, script, request, &name, now);
                     }
                 }
                 _ => {}
@@ -229,13 +212,14 @@ fn model_answers_as(engine: Engine, brand: Brand) {
 
 fn request_one(
     both: &mut Both,
-    (policy, script): (&PreparedPolicy, &ScriptPlan),
+    script: &ScriptPlan,
     request: Request,
     name: &[u8],
     now: Timestamp,
 ) {
     let id = request.hold_id();
-    let Some(arguments) = arguments(script, policy, request.operation(&id), now) else { return };
+    let arguments = script.arguments(request.operation(&id), now, Some(now), &[]);
+    let Ok(arguments) = arguments else { return };
     let (sha1, text) = (script.script().sha1(), script.script().text());
     let is_known = both.model.state.lock().scripts.contains(sha1);
     let call = |both: &mut Both, head: [&[u8]; 2]| {

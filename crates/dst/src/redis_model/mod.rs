@@ -8,9 +8,8 @@ mod calendars;
 mod cluster;
 #[cfg(test)]
 mod compared;
+mod decide;
 mod failover;
-mod multi_key;
-mod multi_key_call;
 mod script;
 mod serve;
 mod server;
@@ -20,8 +19,7 @@ mod slots;
 mod slow_script;
 
 pub(crate) use self::{
-    multi_key_call::MultiKeyCall,
-    script::{Policies, ScriptCall, ScriptOperation},
+    script::Policies,
     serve::serve,
     server::{Brand, KeyMoment, RedisModel},
     servers::Servers,

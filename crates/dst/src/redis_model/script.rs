@@ -1,11 +1,10 @@
-//! The effects of scripts, by the core: the arguments of `lua/main.lua` in, a decision and the new state out.
+//! The arguments of scripts, those of `lua/main.lua` and of the script for several keys.
 
-use std::{collections::BTreeMap, fmt, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
-use anyhow::{Context, Result, bail};
-use sluicegate_core::{
-    Decision, Entry, GcraName, HoldOperation, Operation, Policy, Timestamp, apply, apply_hold,
-};
+use anyhow::{Context, Result, bail, ensure};
+use sluicegate_conformance::Invocation;
+use sluicegate_core::{Decision, Entry, GcraName, Operation, Policy, Timestamp};
 use sluicegate_redis::script::Plan;
 
 /// Lengths of the argument of a take on the fast path, of gcra and of a log, and where the policy begins in it.
@@ -13,51 +12,19 @@ const FAST_LENGTHS: [usize; 2] = [36, 27];
 /// Only the other path of the script has greater debts.
 const MAX_FAST_DEBT: u64 = 1 << 52;
 const COST_BYTES: usize = 4;
+/// Arguments of the script for several keys: before those of the keys, and of each key.
+const HEAD: usize = 4;
+const OF_KEY: usize = 3;
 
 /// The policies that scripts may get, by the bytes that stand for them.
 #[derive(Debug, Default)]
 pub(crate) struct Policies(BTreeMap<Vec<u8>, Policy>);
 
-/// The operation of a script.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum ScriptOperation<'a> {
-    OnKey(Operation),
-    OnHold(HoldOperation<'a>),
-}
-
-impl fmt::Display for ScriptOperation<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OnKey(operation) => write!(formatter, "{operation:?}"),
-            Self::OnHold(operation) => {
-                let (name, id, units) = match *operation {
-                    HoldOperation::Hold { id, cost, .. } => ("hold", id, Some(cost)),
-                    HoldOperation::Settle { id, used } => ("settle", id, used),
-                    HoldOperation::Renew { id, .. } => ("renew", id, None),
-                };
-                write!(formatter, "{name} {} {units:?}", id.escape_ascii())
-            }
-        }
-    }
-}
-
-impl From<Operation> for ScriptOperation<'_> {
-    fn from(operation: Operation) -> Self {
-        Self::OnKey(operation)
-    }
-}
-
-/// One call of a script that decides.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ScriptCall<'a> {
-    pub(crate) policy: &'a Policy,
-    pub(crate) operation: ScriptOperation<'a>,
-}
-
-/// A call with what else its arguments say.
-#[derive(Clone, Copy, Debug)]
+/// A call of a script that decides.
+#[derive(Clone, Debug)]
 pub(super) struct ReceivedCall<'a> {
-    pub(super) call: ScriptCall<'a>,
+    /// The keys with their policies and operations.
+    pub(super) keys: Vec<(&'a [u8], &'a Policy, Operation<'a>)>,
     /// Whether the script may reply with the debt of the key before.
     replies_with_debt: bool,
     /// The time, which only tests set.
@@ -69,7 +36,8 @@ pub(super) struct ReceivedCall<'a> {
 /// The reply of a script.
 #[derive(Clone, Debug)]
 pub(super) enum ScriptReply {
-    Decision(Decision),
+    /// The decision on each key.
+    Decisions(Vec<Decision>),
     /// The debt of the key before, from which the client makes the decision.
     Debt(u64),
     /// Nothing was applied: these calendars are to be given.
@@ -92,61 +60,96 @@ impl Policies {
         Ok(())
     }
 
-    /// The call that `arguments`, those after the key, stand for.
+    /// The call that the number of keys, the keys and the arguments stand for.
     pub(super) fn call<'a>(&'a self, arguments: &[&'a [u8]]) -> Result<ReceivedCall<'a>> {
+        let (count, rest) = arguments.split_first().context("the number of keys")?;
+        let count = usize::try_from(number(count)?)?;
+        let (keys, arguments) = rest.split_at_checked(count).context("the keys")?;
+        match keys {
+            [key] => self.call_on_key(key, arguments),
+            _ => self.call_on_keys(keys, arguments),
+        }
+    }
+
+    fn call_on_key<'a>(
+        &'a self,
+        key: &'a [u8],
+        arguments: &[&'a [u8]],
+    ) -> Result<ReceivedCall<'a>> {
         let argument = |index: usize| arguments.get(index).copied().unwrap_or_default();
-        let time = |digits: &[u8]| match digits {
-            b"" => Ok(None),
-            _ => number(digits).map(|micros| Some(Timestamp::saturating_from_micros(micros))),
-        };
         if FAST_LENGTHS.contains(&argument(0).len()) {
             let (cost, policy) = argument(0).split_at(COST_BYTES);
-            let cost = u32::from_le_bytes(cost.try_into()?);
-            let operation = ScriptOperation::OnKey(Operation::Take(cost));
-            let call = ScriptCall { policy: self.find(policy)?, operation };
-            let replies_with_debt = argument(0).len() == FAST_LENGTHS[0];
-            let at = time(argument(1))?;
-            return Ok(ReceivedCall { call, replies_with_debt, at, calendars: b"" });
+            let operation = Operation::Take(u32::from_le_bytes(cost.try_into()?));
+            return Ok(ReceivedCall {
+                keys: vec![(key, self.find(policy)?, operation)],
+                replies_with_debt: argument(0).len() == FAST_LENGTHS[0],
+                at: time(argument(1))?,
+                calendars: b"",
+            });
         }
         let cost = || number(argument(1)).and_then(|it| Ok(u32::try_from(it)?));
         let span = || number(argument(3)).map(Duration::from_micros);
         let id = argument(6);
-        let on_key = ScriptOperation::OnKey;
-        let on_hold = ScriptOperation::OnHold;
         let operation = match argument(0) {
-            b"take" => on_key(Operation::Take(cost()?)),
-            b"peek" => on_key(Operation::Peek(cost()?)),
-            b"charge" => on_key(Operation::Charge(cost()?)),
-            b"refund" => on_key(Operation::Refund(cost()?)),
-            b"reserve" => on_key(Operation::Reserve { cost: cost()?, max_wait: span()? }),
-            b"reset" => on_key(Operation::Reset),
-            b"hold" => on_hold(HoldOperation::Hold { id, cost: cost()?, ttl: Some(span()?) }),
+            b"take" => Operation::Take(cost()?),
+            b"peek" => Operation::Peek(cost()?),
+            b"charge" => Operation::Charge(cost()?),
+            b"refund" => Operation::Refund(cost()?),
+            b"reserve" => Operation::Reserve { cost: cost()?, max_wait: span()? },
+            b"reset" => Operation::Reset,
+            b"hold" => Operation::Hold { id, cost: cost()?, ttl: Some(span()?) },
             b"settle" => {
                 let used = if argument(1).is_empty() { None } else { Some(cost()?) };
-                on_hold(HoldOperation::Settle { id, used })
+                Operation::Settle { id, used }
             }
-            b"renew" => on_hold(HoldOperation::Renew { id, ttl: Some(span()?) }),
+            b"renew" => Operation::Renew { id, ttl: Some(span()?) },
             other => bail!("no operation of a script: {}", other.escape_ascii()),
         };
-        let call = ScriptCall { policy: self.find(argument(2))?, operation };
+        let keys = vec![(key, self.find(argument(2))?, operation)];
         let (at, calendars) = (time(argument(5))?, argument(4));
-        Ok(ReceivedCall { call, replies_with_debt: false, at, calendars })
+        Ok(ReceivedCall { keys, replies_with_debt: false, at, calendars })
     }
 
-    pub(super) fn find(&self, bytes: &[u8]) -> Result<&Policy> {
+    fn call_on_keys<'a>(
+        &'a self,
+        keys: &[&'a [u8]],
+        arguments: &[&'a [u8]],
+    ) -> Result<ReceivedCall<'a>> {
+        let (head, rest) = arguments.split_at_checked(HEAD).context("too few arguments")?;
+        ensure!(rest.len() == keys.len() * OF_KEY, "as many arguments as keys");
+        let mut received = Vec::with_capacity(keys.len());
+        for (&key, of_key) in keys.iter().zip(rest.chunks(OF_KEY)) {
+            let (cost, ttl) = (u32::try_from(number(of_key[0])?)?, number(of_key[2])?);
+            let operation = match head[0] {
+                b"take" => Operation::Take(cost),
+                b"peek" => Operation::Peek(cost),
+                b"hold" => {
+                    Operation::Hold { id: head[3], cost, ttl: Some(Duration::from_micros(ttl)) }
+                }
+                other => bail!("no operation on several keys: {}", other.escape_ascii()),
+            };
+            received.push((key, self.find(of_key[1])?, operation));
+        }
+        let (at, calendars) = (time(head[2])?, head[1]);
+        Ok(ReceivedCall { keys: received, replies_with_debt: false, at, calendars })
+    }
+
+    fn find(&self, bytes: &[u8]) -> Result<&Policy> {
         let unknown = || format!("a policy that is not part of the plan: {}", bytes.escape_ascii());
         self.0.get(bytes).with_context(unknown)
     }
 }
 
 impl ReceivedCall<'_> {
+    /// The operations, at this time.
+    pub(super) fn invocations(&self, now: Timestamp) -> Vec<Invocation<'_>> {
+        let keys = self.keys.iter();
+        keys.map(|&(key, policy, operation)| Invocation { key, policy, now, operation }).collect()
+    }
+
     /// The debt with which the script replies in place of a decision, for the `entry` before it.
     pub(super) fn debt(&self, entry: Option<&Entry>, now: Timestamp) -> Option<u64> {
-        let ScriptCall { policy, operation: ScriptOperation::OnKey(Operation::Take(cost)) } =
-            self.call
-        else {
-            return None;
-        };
+        let [(_, policy, Operation::Take(cost))] = self.keys[..] else { return None };
         let gcra = policy.as_gcra().filter(|_| self.replies_with_debt)?;
         let is_known = entry.is_none_or(|entry| entry.policy() == policy);
         let in_time = cost <= gcra.burst() && gcra.name() != GcraName::LeakyQueue;
@@ -155,25 +158,15 @@ impl ReceivedCall<'_> {
     }
 }
 
-impl ScriptCall<'_> {
-    /// The decision on `entry`, which it updates; or the error of the reply.
-    pub(crate) fn apply(
-        &self,
-        entry: &mut Option<Entry>,
-        now: Timestamp,
-    ) -> Result<Decision, String> {
-        match self.operation {
-            ScriptOperation::OnKey(operation) => {
-                apply(self.policy, entry, now, operation).map_err(|error| error.to_string())
-            }
-            ScriptOperation::OnHold(operation) => {
-                apply_hold(self.policy, entry, now, operation).map_err(|error| error.to_string())
-            }
-        }
+/// The time that an argument sets, if it is not empty.
+fn time(digits: &[u8]) -> Result<Option<Timestamp>> {
+    match digits {
+        b"" => Ok(None),
+        _ => number(digits).map(|micros| Some(Timestamp::saturating_from_micros(micros))),
     }
 }
 
-pub(super) fn number(digits: &[u8]) -> Result<u64> {
+fn number(digits: &[u8]) -> Result<u64> {
     let text = str::from_utf8(digits).context("a number in a script's arguments")?;
     text.parse().with_context(|| format!("invalid number `{text}` in a script's arguments"))
 }

@@ -8,21 +8,12 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use sluicegate_conformance::OracleSubject;
-use sluicegate_core::{Decision, Entry, Operation, Timestamp};
+use sluicegate_conformance::{Invocation, OracleSubject, Subject as _};
+use sluicegate_core::{Decision, Entry, Operation, Policy, Timestamp};
 use tokio::time::Instant;
 
-use super::{
-    calendars,
-    script::{Policies, ReceivedCall, ScriptCall, ScriptOperation, ScriptReply},
-    slow_script::SlowScript,
-};
-use crate::{
-    check::Checks,
-    event_log::EventLog,
-    oracle::{agree, decide},
-    time::HostClock,
-};
+use super::{script::Policies, slow_script::SlowScript};
+use crate::{check::Checks, event_log::EventLog, time::HostClock};
 
 /// For how long the server can lose its last writes.
 const MAX_LOST: Duration = Duration::from_secs(2);
@@ -284,86 +275,6 @@ impl RedisModel {
         self.state.lock().full_until = Instant::now() + span;
     }
 
-    /// Runs a script that decides.
-    pub(super) fn decide(
-        &self,
-        process: usize,
-        key: &[u8],
-        received: ReceivedCall<'_>,
-    ) -> Result<ScriptReply, String> {
-        let call = received.call;
-        let mut state = self.state.lock();
-        let now = received.at.unwrap_or_else(|| self.clock.now());
-        let before = state.values.get(key).cloned();
-        let mut value = before.clone().unwrap_or_default();
-        if value.entry.is_some() && now.as_micros() / 1000 >= value.expires {
-            value.entry = None;
-            // A key that has moved ends when it would have by the clock of the other server.
-            if mem::take(&mut value.has_moved) {
-                value.shadow = Arc::default();
-                self.checks.ended_early(key);
-            }
-            // The oracle decides alike with the state and without it; if the clock is set back, only without it.
-            let kept = decide(Arc::make_mut(&mut mem::take(&mut value.shadow)), call, now);
-            let fresh = decide(&mut OracleSubject::default(), call, now);
-            self.compare(key, call, now, (&fresh, &kept));
-        }
-        let old = value.entry.clone();
-        if let Some(missing) = missing_calendars(old.as_ref(), received) {
-            return Ok(ScriptReply::Calendars(now, missing));
-        }
-        let debt = received.debt(old.as_ref(), now);
-        let decided = call.apply(&mut value.entry, now);
-        // A script writes what is left after a refund, even if it is the same.
-        let refunds = matches!(call.operation, ScriptOperation::OnKey(Operation::Refund(1..)));
-        let is_write = value.entry != old || refunds && old.is_some();
-        // A key can be deleted without memory.
-        let is_refused = |it: &Refusal| value.entry.is_some() || *it == Refusal::ReadOnly;
-        if is_write && let Some(refusal) = state.refusal().filter(is_refused) {
-            return Err(refusal.text().to_owned());
-        }
-        let by_oracle = decide(Arc::make_mut(&mut value.shadow), call, now);
-        self.compare(key, call, now, (&decided, &by_oracle));
-        if value.entry.is_none() {
-            value.shadow = Arc::default();
-        }
-        let decision = decided?;
-        self.log.add(format_args!(
-            "server: {:?} on {} by process {process} at {now}: {:?}",
-            call.operation,
-            key.escape_ascii(),
-            decision.to_integers()
-        ));
-        if is_write && let Some(entry) = &value.entry {
-            let ends = (now + entry.lifetime(now)).as_micros().div_ceil(1000);
-            // Keys of tests live for an hour at least, whatever the time.
-            value.expires = if received.at.is_some() { u64::MAX } else { ends };
-            value.has_moved = false;
-        }
-        state.put(Instant::now(), key, value, is_write.then_some(before));
-        drop(state);
-        self.checks.applied(process, key, call, decision, now);
-        Ok(debt.map_or(ScriptReply::Decision(decision), ScriptReply::Debt))
-    }
-
-    /// Records a violation if the oracle decides otherwise.
-    fn compare(
-        &self,
-        key: &[u8],
-        call: ScriptCall<'_>,
-        now: Timestamp,
-        (decided, by_oracle): (&Result<Decision, String>, &Result<Decision, String>),
-    ) {
-        if !agree(decided, by_oracle) {
-            self.checks.violation(format_args!(
-                "exactness: key {}: {:?} under {} at {now}: {decided:?}, but the oracle decides {by_oracle:?}",
-                key.escape_ascii(),
-                call.operation,
-                call.policy
-            ));
-        }
-    }
-
     /// The bytes of a key.
     pub(super) fn value(&self, key: &[u8]) -> Option<Vec<u8>> {
         let (state, now) = (self.state.lock(), self.clock.now());
@@ -389,19 +300,26 @@ impl RedisModel {
 
 impl StoredValue {
     /// The value at `now`: the default if it has expired.
-    pub(super) fn live(self, now: Timestamp) -> Self {
+    fn live(self, now: Timestamp) -> Self {
         if self.is_over(now) { Self::default() } else { self }
     }
 
-    fn is_over(&self, now: Timestamp) -> bool {
+    /// Whether its entry has ended.
+    pub(super) fn is_over(&self, now: Timestamp) -> bool {
         self.entry.is_some() && now.as_micros() / 1000 >= self.expires
     }
 }
 
 impl KeyMoment {
     /// The decision of the oracle on the key at that moment. Nothing changes.
-    pub(crate) fn decide(&self, call: ScriptCall<'_>) -> Result<Decision, String> {
-        decide(&mut OracleSubject::clone(&self.shadow), call, self.now)
+    pub(crate) fn decide(
+        &self,
+        key: &[u8],
+        policy: &Policy,
+        operation: Operation<'_>,
+    ) -> Result<Decision, String> {
+        let invocation = Invocation { key, policy, now: self.now, operation };
+        OracleSubject::clone(&self.shadow).apply(invocation)
     }
 }
 
@@ -443,14 +361,4 @@ impl Refusal {
             Self::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
         }
     }
-}
-
-/// The calendars that the script asks for: those of the policy, and of that under which the key was written. (A real one
-/// asks only if it needs them.)
-fn missing_calendars(entry: Option<&Entry>, received: ReceivedCall<'_>) -> Option<Vec<Vec<u8>>> {
-    let policy = received.call.policy;
-    let stored = entry.map(Entry::policy).filter(|stored| *stored != policy)?;
-    let names = [calendars::names(policy), calendars::names(stored)].concat();
-    let is_given = |name: &Vec<u8>| calendars::is_given(name, received.calendars);
-    (!names.iter().all(is_given)).then_some(names)
 }

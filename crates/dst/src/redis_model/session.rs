@@ -1,14 +1,12 @@
 //! A connection to a server, and what its commands do.
 
-use anyhow::Context as _;
 use sha1::{Digest as _, Sha1};
 use sluicegate_core::Timestamp;
 use sluicegate_redis::script::TEST_PREFIX;
 use sluicegate_resp::{Version, Writer};
 
 use super::{
-    multi_key::MultiKeyReply,
-    script::{ScriptReply, number},
+    script::ScriptReply,
     server::{Brand, RedisModel},
 };
 
@@ -94,20 +92,17 @@ impl RedisModel {
 
     /// Runs a script with its number of keys, keys and arguments.
     fn run_script(&self, process: usize, arguments: &[&[u8]], writer: &mut Writer<'_>) {
-        // A probe of a node of a cluster, which has no key.
-        if let [b"0", _] = arguments {
-            return writer.null();
-        }
-        let [b"1", key, arguments @ ..] = arguments else {
-            return self.run_multi_key_script(process, arguments, writer);
-        };
-        if arguments.is_empty() {
+        match arguments {
+            // A probe of a node of a cluster, which has no key.
+            [b"0", _] => return writer.null(),
             // A probe, which tries to write.
-            match self.state.lock().refusal() {
-                Some(refusal) => writer.error(refusal.text()),
-                None => writer.null(),
+            [b"1", _] => {
+                return match self.state.lock().refusal() {
+                    Some(refusal) => writer.error(refusal.text()),
+                    None => writer.null(),
+                };
             }
-            return;
+            _ => {}
         }
         let call = match self.policies.call(arguments) {
             Ok(call) => call,
@@ -116,40 +111,18 @@ impl RedisModel {
                 return writer.error("ERR invalid arguments");
             }
         };
-        if call.at.is_some() && !key.starts_with(TEST_PREFIX) {
+        if call.at.is_some() && !call.keys.iter().all(|it| it.0.starts_with(TEST_PREFIX)) {
             // Clocks of processes differ.
             self.checks.violation(format_args!("exactness: a process sets the time of a decision"));
         }
-        match self.decide(process, key, call) {
+        match self.decide(process, &call) {
             Ok(ScriptReply::Debt(debt)) => writer.integer(debt.cast_signed()),
-            Ok(ScriptReply::Decision(decision)) => writer.integers(&decision.to_integers()),
-            Ok(ScriptReply::Calendars(now, names)) => write_calendars(writer, now, names),
-            Err(error) => writer.error(error),
-        }
-    }
-
-    /// Runs the script for several keys.
-    fn run_multi_key_script(&self, process: usize, arguments: &[&[u8]], writer: &mut Writer<'_>) {
-        let call =
-            arguments.split_first().context("the number of keys").and_then(|(count, rest)| {
-                let count = usize::try_from(number(count)?)?;
-                let (keys, arguments) = rest.split_at_checked(count).context("the keys")?;
-                self.policies.multi_key_call(keys, arguments)
-            });
-        let reply = match &call {
-            Ok(call) => self.decide_all(process, call),
-            Err(error) => {
-                self.checks.violation(format_args!("arguments of a script: {error:#}"));
-                return writer.error("ERR invalid arguments");
-            }
-        };
-        match reply {
-            Ok(MultiKeyReply::Decisions(each)) => {
+            Ok(ScriptReply::Decisions(each)) => {
                 let integers: Vec<_> = each.iter().flat_map(|it| it.to_integers()).collect();
                 writer.array(integers.len());
                 integers.into_iter().for_each(|it| writer.integer(it));
             }
-            Ok(MultiKeyReply::Calendars(now, names)) => write_calendars(writer, now, names),
+            Ok(ScriptReply::Calendars(now, names)) => write_calendars(writer, now, names),
             Err(error) => writer.error(error),
         }
     }

@@ -12,8 +12,8 @@ use crate::{
     event_log::{EventLog, Output},
     library::Library,
     network::{Direction, Link},
-    plan::{Action, FaultKind, MultiKey, Plan, PolicyPlan, Request, Step},
-    process::{KeyRequest, Process, TakeOfKey},
+    plan::{Action, FaultKind, Plan, PolicyPlan, Request, Step},
+    process::{KeyRequest, Process},
     random::{Random, RandomByTime},
     redis_model::{Brand, Policies, RedisModel, Servers},
     server::{Command, clock},
@@ -66,11 +66,6 @@ impl Key {
     pub(super) fn request(&self, process: usize, request: Request) -> KeyRequest {
         let policy = self.policies[self.used[process]].clone();
         KeyRequest { key: self.name.clone(), policy, request }
-    }
-
-    pub(super) fn take(&self, process: usize, cost: u32) -> TakeOfKey {
-        let policy = self.policies[self.used[process]].clone();
-        TakeOfKey { key: self.name.clone(), policy, cost }
     }
 }
 
@@ -147,21 +142,7 @@ impl<'a> World<'a> {
 
     /// Sends an action as commands to a process that is a server. Returns whether it has.
     fn send(&mut self, process: usize, action: &Action) -> bool {
-        let commands = match action {
-            Action::Request(requests) => {
-                let one = |&(key, request)| Command::One { key, request };
-                requests.iter().map(one).collect()
-            }
-            // No protocol has a command for a peek.
-            Action::MultiKey(MultiKey::Peek, _) => return false,
-            Action::MultiKey(operation, takes) => {
-                vec![Command::All { operation: *operation, takes: takes.clone(), timeout: 0 }]
-            }
-            &Action::Wait { key, cost, hold, timeout } => {
-                vec![Command::Wait { key, cost, hold, timeout }]
-            }
-            _ => return false,
-        };
+        let Some(commands) = Command::of(action) else { return false };
         let Some(server) = &mut self.serving[process] else { return false };
         let named = |key: &Key| {
             let (name, policy) = key.used_by(process);
@@ -169,6 +150,11 @@ impl<'a> World<'a> {
         };
         server.send(&self.keys.iter().map(named).collect(), commands);
         true
+    }
+
+    /// The requests of a process on its keys.
+    fn requests(&self, process: usize, requests: &[(usize, Request)]) -> Vec<KeyRequest> {
+        requests.iter().map(|&(key, it)| self.keys[key].request(process, it)).collect()
     }
 
     pub(super) async fn take_steps(&mut self) -> Result<()> {
@@ -190,18 +176,15 @@ impl<'a> World<'a> {
         }
         match action {
             Action::Request(requests) => {
-                let requests =
-                    requests.iter().map(|&(key, it)| self.keys[key].request(process, it)).collect();
-                self.processes[process].request(requests);
+                self.processes[process].request(self.requests(process, requests), false);
             }
-            Action::MultiKey(operation, takes) => {
-                let takes = takes.iter().map(|&(key, cost)| self.keys[key].take(process, cost));
-                self.processes[process].request_multi_key(*operation, takes.collect());
+            Action::All { requests, .. } => {
+                self.processes[process].request(self.requests(process, requests), true);
             }
             Action::UsePolicy { key, policy } => self.keys[*key].used[process] = *policy,
-            &Action::Wait { key, cost, timeout, .. } => {
+            &Action::Wait { key, request, timeout } => {
                 let (name, policy) = self.keys[key].used_by(process);
-                self.libraries[process].wait(name, policy, cost, timeout);
+                self.libraries[process].wait(name, policy, request.cost(), timeout);
             }
             &Action::Permit(permit) => {
                 let (name, policy) = self.keys[permit.key].used_by(process);
@@ -213,7 +196,6 @@ impl<'a> World<'a> {
             }
             // `Plan::check` accepts these for tables and servers only.
             Action::Flood { .. }
-            | Action::WaitAll { .. }
             | Action::Revisit { .. }
             | Action::Pipeline { .. }
             | Action::Reload(_)

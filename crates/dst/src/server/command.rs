@@ -2,14 +2,10 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{HoldOperation, Operation};
 use sluicegate_resp::encode_command;
 
 use super::reply::Reply;
-use crate::{
-    plan::{MultiKey, Request, WaitingHold},
-    redis_model::ScriptOperation,
-};
+use crate::plan::{Action, Request};
 
 /// A command.
 #[derive(Clone, Debug)]
@@ -18,21 +14,40 @@ pub(crate) enum Command {
         key: usize,
         request: Request,
     },
-    /// It waits if its timeout is more than 0.
+    /// All or none. They wait if the timeout is more than 0.
     All {
-        operation: MultiKey,
-        takes: Vec<(usize, u32)>,
+        requests: Vec<(usize, Request)>,
         timeout: u64,
     },
     Wait {
         key: usize,
-        cost: u32,
-        hold: Option<WaitingHold>,
+        request: Request,
         timeout: u64,
     },
 }
 
 impl Command {
+    /// The commands of an action; `None` if it is not sent by commands.
+    pub(crate) fn of(action: &Action) -> Option<Vec<Self>> {
+        Some(match action {
+            Action::Request(requests) => {
+                requests.iter().map(|&(key, request)| Self::One { key, request }).collect()
+            }
+            // No protocol has a command for a peek.
+            Action::All { requests, .. } if matches!(requests[..], [(_, Request::Peek(_)), ..]) => {
+                return None;
+            }
+            Action::All { requests, timeout } => {
+                vec![Self::All { requests: requests.clone(), timeout: *timeout }]
+            }
+            &Action::Wait { key, request, timeout } => vec![Self::Wait { key, request, timeout }],
+            &Action::Pipeline { key, cost, count } => {
+                vec![Self::One { key, request: Request::Take(cost) }; count]
+            }
+            _ => return None,
+        })
+    }
+
     /// Whether its reply is a decision on what it requests. Those on a hold that is open only report its key.
     pub(crate) const fn decides(&self) -> bool {
         !matches!(self, Self::One { request: Request::Settle(..) | Request::Renew(..), .. })
@@ -42,26 +57,6 @@ impl Command {
 /// The name of a key.
 pub(crate) fn key_name(index: usize) -> String {
     format!("key{index}")
-}
-
-/// The id of a hold.
-pub(crate) fn hold_id(id: u64) -> Vec<u8> {
-    format!("hold{id}").into_bytes()
-}
-
-/// The operation on a key that a request applies once it passes.
-pub(crate) fn waiting_operation(
-    cost: u32,
-    hold: Option<WaitingHold>,
-    id: &[u8],
-) -> ScriptOperation<'_> {
-    match hold {
-        None => ScriptOperation::OnKey(Operation::Take(cost)),
-        Some(WaitingHold { ttl, .. }) => {
-            let ttl = Some(Duration::from_millis(ttl));
-            ScriptOperation::OnHold(HoldOperation::Hold { id, cost, ttl })
-        }
-    }
 }
 
 impl Command {
@@ -79,26 +74,23 @@ impl Command {
                 words.extend([name.into(), key_name(*key), policy(*key)]);
                 words.extend(options);
             }
-            Self::All { operation, takes, timeout } => {
-                words.extend(["SG.TAKEALL".into(), takes.len().to_string()]);
-                for (key, cost) in takes {
-                    words.extend([key_name(*key), policy(*key), cost.to_string()]);
+            Self::All { requests, timeout } => {
+                words.extend(["SG.TAKEALL".into(), requests.len().to_string()]);
+                for (key, request) in requests {
+                    words.extend([key_name(*key), policy(*key), request.cost().to_string()]);
                 }
-                if let MultiKey::Hold(id, ttl) = operation {
+                if let Some((_, Request::Hold(id, _, ttl))) = requests.first() {
                     words.extend(["ID".into(), format!("hold{id}"), "TTL".into(), micros(*ttl)]);
                 }
                 if *timeout > 0 {
                     words.extend(["TIMEOUT".into(), micros(*timeout)]);
                 }
             }
-            Self::Wait { key, cost, hold, timeout } => {
-                let name = if hold.is_some() { "SG.HOLD" } else { "SG.WAIT" };
+            Self::Wait { key, request, timeout } => {
+                let (name, options) = of_request(*request);
+                let name = if name == "SG.TAKE" { "SG.WAIT" } else { name };
                 words.extend([name.into(), key_name(*key), policy(*key)]);
-                words.extend(hold.map(|it| format!("hold{}", it.id)));
-                words.extend(["COST".into(), cost.to_string()]);
-                if let Some(WaitingHold { ttl, .. }) = hold {
-                    words.extend(["TTL".into(), micros(*ttl)]);
-                }
+                words.extend(options);
                 words.extend(["TIMEOUT".into(), micros(*timeout)]);
             }
         }
@@ -108,16 +100,21 @@ impl Command {
 }
 
 impl Command {
-    /// The key that it names first.
-    pub(super) fn first_key(&self) -> usize {
+    /// Its keys, with their requests.
+    pub(crate) fn requests(&self) -> Vec<(usize, Request)> {
         match self {
-            Self::One { key, .. } | Self::Wait { key, .. } => *key,
-            Self::All { takes, .. } => takes.first().map_or(0, |it| it.0),
+            Self::One { key, request } | Self::Wait { key, request, .. } => vec![(*key, *request)],
+            Self::All { requests, .. } => requests.clone(),
         }
     }
 
+    /// The key that it names first.
+    pub(super) fn first_key(&self) -> usize {
+        self.requests().first().map_or(0, |it| it.0)
+    }
+
     /// How long it may wait.
-    pub(super) fn timeout(&self) -> Duration {
+    pub(crate) const fn timeout(&self) -> Duration {
         match self {
             Self::Wait { timeout, .. } | Self::All { timeout, .. } => {
                 Duration::from_millis(*timeout)

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::command::Command;
-use crate::plan::{MultiKey, Request, WaitingHold};
+use crate::plan::Request;
 
 /// Appends the request for a command. `keys` are the names and policies of the keys.
 pub(crate) fn encode(command: &Command, keys: &[(String, String)], out: &mut Vec<u8>) {
@@ -33,10 +33,10 @@ fn request(command: &Command, keys: &[(String, String)]) -> (&'static str, Map<S
             }
             one(*request, set)
         }
-        Command::All { operation, takes, timeout } => {
-            let take = |&(key, cost): &(usize, u32)| json!({"key": key_name(key), "policy": policy(key), "cost": cost});
-            set("takes", takes.iter().map(take).collect());
-            if let MultiKey::Hold(id, ttl) = operation {
+        Command::All { requests, timeout } => {
+            let take = |&(key, it): &(usize, Request)| json!({"key": key_name(key), "policy": policy(key), "cost": it.cost()});
+            set("takes", requests.iter().map(take).collect());
+            if let Some((_, Request::Hold(id, _, ttl))) = requests.first() {
                 set("id", json!(format!("hold{id}")));
                 set("ttl_us", json!(ttl * 1000));
             }
@@ -45,15 +45,11 @@ fn request(command: &Command, keys: &[(String, String)]) -> (&'static str, Map<S
             }
             "take_all"
         }
-        Command::Wait { key, cost, hold, timeout } => {
+        Command::Wait { key, request, timeout } => {
             set("key", json!(key_name(*key)));
             set("policy", json!(policy(*key)));
-            set("cost", json!(cost));
             set("wait_us", json!(timeout * 1000));
-            let Some(WaitingHold { id, ttl, .. }) = hold else { return ("take", body) };
-            set("id", json!(format!("hold{id}")));
-            set("ttl_us", json!(ttl * 1000));
-            "hold"
+            one(*request, set)
         }
     };
     (path, body)

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use sluicegate_conformance::OracleSubject;
+use sluicegate_conformance::{OracleSubject, Subject as _};
 use sluicegate_core::{Decision, PreparedPolicy, Timestamp};
 use sluicegate_server::simulation::SimulatedProtocol;
 
@@ -22,8 +22,7 @@ use super::{
     turn,
 };
 use crate::{
-    event_log::EventLog, network::StreamEnd, oracle::decide, plan::Request, recording::MarkKind,
-    redis_model::ScriptCall,
+    event_log::EventLog, network::StreamEnd, oracle::on_key, plan::Request, recording::MarkKind,
 };
 
 /// The reply to a connection for which there is no memory.
@@ -277,11 +276,9 @@ impl Ledger {
             Command::All { timeout: 1.., .. } | Command::Wait { .. }
                 if received.head.as_ref().is_some_and(|it| it.status == 400)
                     && self.connections[number].end.has_arrived() => {}
-            Command::All { operation, takes, .. } => {
-                self.check_all((*operation, takes), sent, received, now);
-            }
-            Command::Wait { key, cost, hold, .. } => {
-                self.check_waited(sent, (*key, *cost, *hold), received, now);
+            Command::All { requests, .. } => self.check_all(requests, sent, received, now),
+            Command::Wait { key, request, .. } => {
+                self.check_waited(sent, (*key, *request), received, now);
             }
         }
     }
@@ -296,8 +293,7 @@ impl Ledger {
         let reply = &received.reply;
         let id = request.hold_id();
         let Key { policy, state, .. } = &mut self.keys[key];
-        let call = ScriptCall { policy: policy.policy(), operation: request.operation(&id) };
-        let expected = decide(state, call, now);
+        let expected = state.apply(on_key(policy.policy(), request.operation(&id), now));
         let is_right = match request {
             Request::Reset => *reply == Reply::Reset,
             _ => reply.agrees(&expected),

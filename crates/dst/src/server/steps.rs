@@ -1,6 +1,6 @@
 //! The steps of a run.
 
-use std::{cell::Cell, collections::BTreeMap, iter, rc::Rc, sync::Arc, time::Duration};
+use std::{cell::Cell, collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result};
 use parking_lot::Mutex;
@@ -26,7 +26,7 @@ use crate::{
     event_log::{EventLog, Output},
     network::{Direction, Link},
     outcome::RunOutcome,
-    plan::{Action, FaultKind, Plan, Request, Step},
+    plan::{Action, FaultKind, Plan, Step},
     random::{Random, RandomByTime},
     time::VirtualTime,
 };
@@ -174,30 +174,21 @@ impl World {
 
     fn take(&mut self, step: &Step) {
         let client = &mut self.clients[step.process];
-        let commands = match &step.action {
-            Action::Request(requests) => {
-                let requests = requests.iter();
-                requests.map(|&(key, request)| Command::One { key, request }).collect()
-            }
-            Action::MultiKey(operation, takes) => {
-                vec![Command::All { operation: *operation, takes: takes.clone(), timeout: 0 }]
-            }
-            &Action::WaitAll { operation, ref takes, timeout } => {
-                vec![Command::All { operation, takes: takes.clone(), timeout }]
-            }
-            &Action::Wait { key, cost, hold, timeout } => {
-                vec![Command::Wait { key, cost, hold, timeout }]
-            }
-            &Action::Pipeline { key, cost, count } => {
-                let one = || Command::One { key, request: Request::Take(cost) };
-                iter::repeat_with(one).take(count).collect()
-            }
-            // `Plan::check` accepts these for others only.
-            Action::NodeFault { .. }
+        if let Some(commands) = Command::of(&step.action) {
+            let server = (&self.server, &self.ledger);
+            return client.send(server, self.plan.unread, &self.keys, commands);
+        }
+        match &step.action {
+            // They were sent, or `Plan::check` accepts them for others only.
+            Action::Request(_)
+            | Action::All { .. }
+            | Action::Wait { .. }
+            | Action::Pipeline { .. }
+            | Action::NodeFault { .. }
             | Action::Permit(_)
             | Action::Push { .. }
             | Action::Flood { .. }
-            | Action::Revisit { .. } => return,
+            | Action::Revisit { .. } => {}
             &Action::UsePolicy { key, policy } => {
                 self.ledger.lock().log.add(format_args!("step: {step}"));
                 let problem = self.rules.change(&self.server, key, policy);
@@ -209,7 +200,6 @@ impl World {
                     Ok(policy) => ledger.keys[key].policy = policy,
                     Err(error) => ledger.violate(format_args!("rules: {error:#}")),
                 }
-                return;
             }
             Action::Describe { hits, descriptors } => {
                 let call = Call { hits: *hits, descriptors: descriptors.clone() };
@@ -217,7 +207,6 @@ impl World {
                     let what = format_args!("liveness: the server rejects a client");
                     self.ledger.lock().violate(what);
                 }
-                return;
             }
             &Action::Reload(rules) => {
                 let problem = self.rules.reload(&self.server, rules);
@@ -226,12 +215,11 @@ impl World {
                 if let Some(problem) = problem {
                     ledger.violate(format_args!("rules: {problem}"));
                 }
-                return;
             }
             &Action::Fault { kind, span, amount } => {
                 self.ledger.lock().log.add(format_args!("step: {step}"));
                 let span = Duration::from_millis(span);
-                return match kind {
+                match kind {
                     FaultKind::CutRequests => client.link.block(Direction::Request, span),
                     FaultKind::CutReplies => client.link.block(Direction::Reply, span),
                     FaultKind::Cut => {
@@ -250,11 +238,9 @@ impl World {
                     }
                     FaultKind::PauseProcess => client.paused.set(Instant::now() + span),
                     _ => client.leave(&self.ledger),
-                };
+                }
             }
-        };
-        let server = (&self.server, &self.ledger);
-        client.send(server, self.plan.unread, &self.keys, commands);
+        }
     }
 
     /// Lets the requests end, stops the server, and checks that nothing is left.

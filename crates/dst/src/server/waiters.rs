@@ -2,23 +2,17 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{
-    Decision, HoldOperation, Operation, Outcome, PreparedPolicy, Retry, Timestamp,
-};
-
+use sluicegate_conformance::Subject as _;
+use sluicegate_core::{Decision, Operation, Outcome, PreparedPolicy, Retry, Timestamp};
 use sluicegate_server::simulation::SimulatedProtocol;
 
 use super::{
     clock,
-    command::{Command, hold_id, waiting_operation},
-    ledger::{Key, Ledger, PendingCommand, WaitState},
+    command::Command,
+    ledger::{Ledger, PendingCommand, WaitState},
     received::Received,
 };
-use crate::{
-    oracle::decide,
-    plan::WaitingHold,
-    redis_model::{ScriptCall, ScriptOperation},
-};
+use crate::{oracle::on_key, plan::Request};
 
 /// Timers are due at whole milliseconds, and clocks run too fast or too slow.
 pub(super) const TOLERANCE: u64 = 5;
@@ -27,29 +21,28 @@ const MAX_STALL: u64 = 2000;
 /// The shortest time to live of a hold.
 const MIN_TTL: Duration = Duration::from_millis(1);
 
-/// The key, the cost and the hold of a request that waits.
-type Wanted = (usize, u32, Option<WaitingHold>);
+/// The key of a request that waits, and the request.
+type Wanted = (usize, Request);
 
 impl Ledger {
     /// Whether a request passed that may have waited, after its answer was checked.
     pub(super) fn check_waited(
         &mut self,
         sent: &PendingCommand,
-        (key, cost, hold): Wanted,
+        (key, request): Wanted,
         received: &Received,
         now: Timestamp,
     ) {
-        let id = hold.map(|it| hold_id(it.id)).unwrap_or_default();
+        let id = request.hold_id();
         let policy = self.policy_of(key, sent);
         let mut after = self.keys[key].state.clone();
-        let operation = waiting_operation(cost, hold, &id);
-        let expected = decide(&mut after, ScriptCall { policy: policy.policy(), operation }, now);
+        let expected = after.apply(on_key(policy.policy(), request.operation(&id), now));
         let reply = &received.reply;
         let is_allowed = reply.is_allowed();
         // One that is answered at once came after all that wait.
         let ahead = self.ahead(key, sent.waiting.as_ref().map_or(u64::MAX, |it| it.arrival));
         let passes = expected.as_ref().is_ok_and(|it| it.allowed());
-        let is_open = self.is_open(&policy, (key, cost, hold), now);
+        let is_open = self.is_open(&policy, (key, request), now);
         let may_be_behind = ahead.is_some() || self.waits_for_several(key);
         if !is_allowed && passes && !reply.is_error() {
             // It is denied out of turn, and nothing changes.
@@ -71,8 +64,8 @@ impl Ledger {
         }
         self.check_head(received, key, expected.as_ref().ok(), false);
         // A denial that is recorded may begin a window, and let the request pass earlier.
-        let peek = ScriptCall { policy: policy.policy(), operation: Operation::Peek(cost).into() };
-        let before = decide(&mut self.keys[key].state.clone(), peek, now);
+        let peek = on_key(policy.policy(), Operation::Peek(request.cost()), now);
+        let before = self.keys[key].state.clone().apply(peek);
         if !is_allowed
             && let Ok(Decision { outcome: Outcome::Deny { retry: Retry::After(wait) }, .. }) =
                 &before
@@ -103,26 +96,25 @@ impl Ledger {
     }
 
     /// Whether another request has opened the hold that this one waits for. Its next attempt is then allowed, out of turn.
-    fn is_open(&self, policy: &PreparedPolicy, (key, _, hold): Wanted, now: Timestamp) -> bool {
-        let Some(hold) = hold else { return false };
-        let (Key { state, .. }, id) = (&self.keys[key], hold_id(hold.id));
-        let renew = ScriptOperation::OnHold(HoldOperation::Renew { id: &id, ttl: Some(MIN_TTL) });
-        let call = ScriptCall { policy: policy.policy(), operation: renew };
-        decide(&mut state.clone(), call, now).is_ok_and(|it| it.allowed())
+    fn is_open(&self, policy: &PreparedPolicy, (key, request): Wanted, now: Timestamp) -> bool {
+        let id = request.hold_id();
+        let renew = Operation::Renew { id: &id, ttl: Some(MIN_TTL) };
+        let mut state = self.keys[key].state.clone();
+        request.is_on_hold()
+            && state.apply(on_key(policy.policy(), renew, now)).is_ok_and(|it| it.allowed())
     }
 
     /// Notes whether a request that begins to wait asks for a hold that is open already.
     pub(super) fn note_repeated(&mut self, number: usize) {
         let sent = self.connections[number].sent.front();
-        let Some(PendingCommand {
-            command: Command::Wait { key, cost, hold, .. }, waiting, ..
-        }) = sent
+        let Some(PendingCommand { command: Command::Wait { key, request, .. }, waiting, .. }) =
+            sent
         else {
             return;
         };
         let repeats = waiting
             .as_ref()
-            .is_some_and(|it| self.is_open(&it.policy, (*key, *cost, *hold), clock::now()));
+            .is_some_and(|it| self.is_open(&it.policy, (*key, *request), clock::now()));
         let since = repeats.then(|| (self.millis)());
         let sent = self.connections[number].sent.front_mut();
         if let Some(waiting) = sent.and_then(|it| it.waiting.as_mut()) {
@@ -134,9 +126,11 @@ impl Ledger {
     pub(super) fn waiters(&self, key: usize) -> impl Iterator<Item = (&WaitState, Wanted)> {
         let open = self.connections.iter().filter(|it| !it.has_ended);
         open.filter_map(move |connection| match connection.sent.front()? {
-            PendingCommand {
-                command: Command::Wait { key: at, cost, hold, .. }, waiting, ..
-            } if *at == key => waiting.as_ref().map(|waiting| (waiting, (key, *cost, *hold))),
+            PendingCommand { command: Command::Wait { key: at, request, .. }, waiting, .. }
+                if *at == key =>
+            {
+                waiting.as_ref().map(|waiting| (waiting, (key, *request)))
+            }
             _ => None,
         })
     }
@@ -194,13 +188,10 @@ impl Ledger {
                     if self.waits_for_several(key) {
                         return false;
                     }
-                    let (_, cost, hold) = *wanted;
-                    let id = hold.map(|it| hold_id(it.id)).unwrap_or_default();
-                    let (Key { state, .. }, policy) = (&self.keys[key], &waiting.policy);
-                    let operation = waiting_operation(cost, hold, &id);
-                    let call = ScriptCall { policy: policy.policy(), operation };
-                    decide(&mut state.clone(), call, now).is_ok_and(|it| it.allowed())
-                        && !self.is_open(policy, *wanted, now)
+                    let (policy, id) = (&waiting.policy, wanted.1.hold_id());
+                    let attempt = on_key(policy.policy(), wanted.1.operation(&id), now);
+                    let decision = self.keys[key].state.clone().apply(attempt);
+                    decision.is_ok_and(|it| it.allowed()) && !self.is_open(policy, *wanted, now)
                 });
             let before = self.keys[key].ready;
             let ready = ready.map(|(waiting, wanted)| (waiting.arrival, wanted));

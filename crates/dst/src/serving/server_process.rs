@@ -71,14 +71,9 @@ impl ServerProcess {
                 SimulatedProtocol::Http => encode_http(&command, keys, &mut bytes),
                 SimulatedProtocol::Grpc => {}
             }
-            let name = |key: &usize| keys[*key].0.clone().into_bytes();
-            let (names, wait) = match &command {
-                Command::One { key, .. } => (vec![name(key)], 0),
-                Command::Wait { key, timeout, .. } => (vec![name(key)], *timeout),
-                Command::All { takes, timeout, .. } => {
-                    (takes.iter().map(|it| name(&it.0)).collect(), *timeout)
-                }
-            };
+            let requests = command.requests();
+            let names = requests.iter().map(|it| keys[it.0].0.clone().into_bytes()).collect();
+            let wait = u64::try_from(command.timeout().as_millis()).unwrap_or(u64::MAX);
             let most = count * OPERATION + wait + self.process.pause_left();
             OutstandingCommand { command, keys: names, at: self.process.moment(), most }
         });

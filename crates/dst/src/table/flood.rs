@@ -6,9 +6,8 @@ use sluicegate_conformance::OracleSubject;
 use sluicegate_core::{Operation, PreparedPolicy, Timestamp};
 
 use super::states::KeyStates;
-use crate::redis_model::ScriptOperation;
 
-pub(super) const TAKE: ScriptOperation<'static> = ScriptOperation::OnKey(Operation::Take(1));
+pub(super) const TAKE: Operation<'static> = Operation::Take(1);
 
 /// Keys that were taken from at one time.
 pub(super) struct Flood {

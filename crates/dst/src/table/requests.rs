@@ -5,8 +5,8 @@ use std::{
     sync::Arc,
 };
 
-use sluicegate_conformance::OracleSubject;
-use sluicegate_core::{Decision, KeyedTake, MultiKeyOperation, Operation};
+use sluicegate_conformance::{OracleSubject, Subject as _};
+use sluicegate_core::{Decision, KeyedOperation, Operation, Request as StoreRequest};
 use sluicegate_memory::WhenFull;
 
 use super::{
@@ -15,10 +15,9 @@ use super::{
     world::TableWorld,
 };
 use crate::{
-    oracle::{decide, decide_denied},
+    oracle::{decide_denied, on_key},
     plan::Request,
     recording::MarkKind,
-    redis_model::{ScriptCall, ScriptOperation},
 };
 
 impl TableWorld<'_> {
@@ -40,14 +39,9 @@ impl TableWorld<'_> {
         let id = request.hold_id();
         let operation = request.operation(&id);
         let numbered = store.numbered(&policy, now);
-        let decision = match operation {
-            ScriptOperation::OnKey(operation) => store
-                .apply_numbered(&key.name, &numbered, now, operation)
-                .map_err(|error| error.to_string()),
-            ScriptOperation::OnHold(operation) => store
-                .apply_hold_numbered(&key.name, &numbered, now, operation)
-                .map_err(|error| error.to_string()),
-        };
+        let decision = store
+            .apply_numbered(&key.name, &numbered, now, operation)
+            .map_err(|error| error.to_string());
         let integers = decision.as_ref().map(Decision::to_integers);
         self.note(format_args!("{request} of key{index} at {now}: {integers:?}"));
         let kind = match &decision {
@@ -56,15 +50,15 @@ impl TableWorld<'_> {
             Err(_) => MarkKind::Error,
         };
         self.log.mark(self.millis, 0, kind);
-        let call = ScriptCall { policy: policy.policy(), operation };
+        let invocation = on_key(policy.policy(), operation, now);
         if self.table_full() > before {
-            self.check_full(index, call, now, &decision);
+            self.check_full(index, invocation, &decision);
         } else if let Err(expected) =
-            self.keys[index].states.observe(call, now, &decision, self.is_saving)
+            self.keys[index].states.observe(invocation, &decision, self.is_saving)
         {
             self.violate(format_args!(
-                "exactness: key{index}: {operation:?} under {} at {now}: {decision:?}, but the oracle decides {expected:?}",
-                call.policy
+                "exactness: key{index}: {request} under {} at {now}: {decision:?}, but the oracle decides {expected:?}",
+                policy.policy()
             ));
         }
         self.check_bounds();
@@ -80,9 +74,14 @@ impl TableWorld<'_> {
         let keyed: Vec<_> = takes
             .iter()
             .zip(&policies)
-            .map(|(&(key, cost), policy)| KeyedTake { key: &self.keys[key].name, policy, cost })
+            .map(|(&(key, cost), policy)| KeyedOperation {
+                key: &self.keys[key].name,
+                policy,
+                operation: Operation::Take(cost),
+            })
             .collect();
-        let taken = self.store.apply_multi_key(MultiKeyOperation::Take, &keyed, now);
+        let request = StoreRequest::all(&keyed).map_err(Into::into);
+        let taken = request.and_then(|request| self.store.apply_all(request, now));
         self.note(format_args!("take {takes:?} at {now}: {taken:?}"));
         let is_full = self.table_full() > before;
         let Ok(taken) = taken else { return };
@@ -90,23 +89,21 @@ impl TableWorld<'_> {
         let mut seen = BTreeSet::new();
         let first = takes.iter().zip(&policies).filter(|((key, _), _)| seen.insert(*key));
         for (turn, (&(index, cost), policy)) in first.enumerate() {
-            let allowed = taken.decision.allowed();
-            let take = ScriptOperation::OnKey(Operation::Take(cost));
-            let take = ScriptCall { policy: policy.policy(), operation: take };
+            let take = on_key(policy.policy(), Operation::Take(cost), now);
             let (mut possible, mut expected) = (Vec::new(), None);
             for state in std::mem::take(&mut self.keys[index].states.now) {
                 let mut after = state.clone();
-                let decision = if allowed {
-                    decide(&mut after, take, now)
+                let decision = if taken.allowed() {
+                    after.apply(take)
                 } else {
-                    decide_denied(&mut after, take, now)
+                    decide_denied(&mut after, take)
                 };
                 // Without space for all keys, each may have been counted or not.
                 if is_full {
                     let mut taken = state.clone();
-                    let _ = decide(&mut taken, take, now);
+                    let _ = taken.apply(take);
                     possible.extend([state, after, taken]);
-                } else if decision.as_ref() == Ok(&taken.each[turn]) {
+                } else if decision.as_ref() == Ok(&taken.each()[turn]) {
                     possible.push(after);
                 } else {
                     expected = Some(decision);
@@ -115,7 +112,7 @@ impl TableWorld<'_> {
             if possible.is_empty() {
                 self.violate(format_args!(
                     "exactness: key{index} under {} in {takes:?} at {now}: {:?}, but the oracle decides {expected:?}",
-                    policy.policy(), taken.each[turn]
+                    policy.policy(), taken.each()[turn]
                 ));
             }
             distinguish(&mut possible);
@@ -131,17 +128,16 @@ impl TableWorld<'_> {
     pub(super) fn flood(&mut self, key: usize, count: usize) {
         let (now, store) = (self.now(), Arc::clone(&self.store));
         let policy = self.keys[key].policies[0].clone();
-        let call = ScriptCall { policy: policy.policy(), operation: TAKE };
+        let take = on_key(policy.policy(), TAKE, now);
         let mut taken = OracleSubject::default();
-        let expected = decide(&mut taken, call, now);
-        let when_full = self.when_full(OracleSubject::default(), call, now);
+        let expected = taken.apply(take);
+        let when_full = self.when_full(OracleSubject::default(), take);
         let numbered = store.numbered(&policy, now);
         let number = self.floods.len();
         let mut stored = Vec::with_capacity(count);
         for index in 0..count {
             let (before, name) = (store.usage().table_full, name(number, index));
-            let decision =
-                store.apply_numbered(name.as_bytes(), &numbered, now, Operation::Take(1));
+            let decision = store.apply_numbered(name.as_bytes(), &numbered, now, TAKE);
             let decision = decision.map_err(|error| error.to_string());
             let is_full = store.usage().table_full > before;
             stored.push(!is_full && decision.as_ref().is_ok_and(Decision::allowed));
@@ -152,7 +148,7 @@ impl TableWorld<'_> {
             if !right {
                 self.violate(format_args!(
                     "exactness: {name} under {} at {now}: {decision:?}, not {expected:?} (full: {is_full})",
-                    call.policy
+                    policy.policy()
                 ));
                 return;
             }
@@ -180,10 +176,9 @@ impl TableWorld<'_> {
         for index in first..(first + count).min(length) {
             let (now, before) = (self.now(), self.table_full());
             let name = name(number, index);
-            let call = ScriptCall { policy: policy.policy(), operation: TAKE };
+            let take = on_key(policy.policy(), TAKE, now);
             let numbered = store.prepare(policy.policy(), now);
-            let decision =
-                store.apply_numbered(name.as_bytes(), &numbered, now, Operation::Take(1));
+            let decision = store.apply_numbered(name.as_bytes(), &numbered, now, TAKE);
             let decision = decision.map_err(|error| error.to_string());
             let is_full = self.table_full() > before;
             let is_saving = self.is_saving;
@@ -197,10 +192,10 @@ impl TableWorld<'_> {
                         "exactness: {name}, which found the table full: {decision:?}"
                     ));
                 }
-            } else if let Err(expected) = states.observe(call, now, &decision, is_saving) {
+            } else if let Err(expected) = states.observe(take, &decision, is_saving) {
                 self.violate(format_args!(
                     "exactness: {name} again under {} at {now}: {decision:?}, but the oracle decides {expected:?}",
-                    call.policy
+                    policy.policy()
                 ));
             }
         }

@@ -1,12 +1,9 @@
 //! The possible states of a key: after a crash, any state that it had while the last snapshot was written.
 
-use sluicegate_conformance::OracleSubject;
+use sluicegate_conformance::{Invocation, OracleSubject, Subject as _, compare};
 use sluicegate_core::{Decision, Operation, Policy, Timestamp};
 
-use crate::{
-    oracle::{agree, decide},
-    redis_model::{ScriptCall, ScriptOperation},
-};
+use crate::oracle::on_key;
 
 /// Upper bound on the states that a key may have before a run ends.
 const MAX_STATES: usize = 1024;
@@ -46,16 +43,15 @@ impl KeyStates {
     /// of the oracle in the first of them, if none remains.
     pub(super) fn observe(
         &mut self,
-        call: ScriptCall<'_>,
-        now: Timestamp,
+        invocation: Invocation<'_>,
         decision: &Result<Decision, String>,
         is_saving: bool,
     ) -> Result<(), Result<Decision, String>> {
         let mut expected = None;
         let mut after = Vec::new();
         for mut state in std::mem::take(&mut self.now) {
-            let by_oracle = decide(&mut state, call, now);
-            if agree(decision, &by_oracle) {
+            let by_oracle = state.apply(invocation);
+            if compare(&by_oracle, decision).is_ok() {
                 after.push(state);
             } else {
                 expected.get_or_insert(by_oracle);
@@ -127,10 +123,8 @@ impl KeyStates {
 
 /// Whether the oracle decides on the key as on an unused one.
 fn is_unused(state: &OracleSubject, policy: &Policy, now: Timestamp) -> bool {
-    let peek = ScriptCall { policy, operation: ScriptOperation::OnKey(Operation::Peek(1)) };
-    let [found, fresh] =
-        [state.clone(), OracleSubject::default()].map(|mut state| decide(&mut state, peek, now));
-    found == fresh
+    let peek = on_key(policy, Operation::Peek(1), now);
+    state.clone().apply(peek) == OracleSubject::default().apply(peek)
 }
 
 /// Leaves one of states that are equal.

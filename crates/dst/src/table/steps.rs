@@ -44,8 +44,7 @@ impl TableWorld<'_> {
         match &step.action {
             Action::Request(requests) => self.request(requests),
             // `Plan::check` accepts these for processes only.
-            Action::MultiKey(..)
-            | Action::WaitAll { .. }
+            Action::All { .. }
             | Action::Wait { .. }
             | Action::NodeFault { .. }
             | Action::Permit(_)

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use anyhow::{Result, ensure};
-use sluicegate_conformance::OracleSubject;
+use sluicegate_conformance::{Invocation, OracleSubject, Subject as _, compare};
 use sluicegate_core::{Decision, GcraName, Operation, Outcome, PreparedPolicy, Retry, Timestamp};
 use sluicegate_memory::{MemoryStore, WhenFull};
 use sluicegate_server::simulation::StateFile;
@@ -11,10 +11,8 @@ use sluicegate_server::simulation::StateFile;
 use super::{disk::SimulatedDisk, flood::Flood, states::KeyStates};
 use crate::{
     event_log::{EventLog, Output},
-    oracle::{agree, decide},
     plan::{Plan, PolicyPlan, TablePlan},
     random::Random,
-    redis_model::{ScriptCall, ScriptOperation},
     time::{START, VirtualTime},
 };
 
@@ -124,13 +122,13 @@ impl<'a> TableWorld<'a> {
     pub(super) fn check_full(
         &mut self,
         index: usize,
-        call: ScriptCall<'_>,
-        now: Timestamp,
+        invocation: Invocation<'_>,
         decision: &Result<Decision, String>,
     ) {
+        let Invocation { policy, operation, now, .. } = invocation;
         let states = self.keys[index].states.now.iter().cloned();
-        let expected: Vec<_> = states.map(|state| self.when_full(state, call, now)).collect();
-        if !expected.iter().any(|expected| agree(decision, expected)) {
+        let expected: Vec<_> = states.map(|state| self.when_full(state, invocation)).collect();
+        if !expected.iter().any(|expected| compare(expected, decision).is_ok()) {
             self.violate(format_args!(
                 "exactness: the full table decides {decision:?} on key{index}, not {expected:?}"
             ));
@@ -138,12 +136,9 @@ impl<'a> TableWorld<'a> {
         let key = &self.keys[index];
         // A key with state is decided as usual, except if its state would grow.
         let is_simple = key.policies.len() == 1
-            && call
-                .policy
-                .as_gcra()
-                .is_some_and(|it| !it.borrow() && it.name() != GcraName::LeakyQueue)
-            && matches!(call.operation, ScriptOperation::OnKey(Operation::Take(_)));
-        if is_simple && !key.states.may_have_recovered(call.policy, now) {
+            && policy.as_gcra().is_some_and(|it| !it.borrow() && it.name() != GcraName::LeakyQueue)
+            && matches!(operation, Operation::Take(_));
+        if is_simple && !key.states.may_have_recovered(policy, now) {
             self.violate(format_args!(
                 "exactness: key{index}, which has state, is refused a place"
             ));
@@ -154,13 +149,12 @@ impl<'a> TableWorld<'a> {
     pub(super) fn when_full(
         &self,
         mut state: OracleSubject,
-        call: ScriptCall<'_>,
-        now: Timestamp,
+        invocation: Invocation<'_>,
     ) -> Result<Decision, String> {
-        let mut decision = decide(&mut state, call, now)?;
+        let mut decision = state.apply(invocation)?;
         let has_happened = matches!(
-            call.operation,
-            ScriptOperation::OnKey(Operation::Charge(_) | Operation::Refund(_) | Operation::Reset)
+            invocation.operation,
+            Operation::Charge(_) | Operation::Refund(_) | Operation::Reset
         );
         if self.table.when_full == WhenFull::Deny && !has_happened && decision.allowed() {
             decision.outcome = Outcome::Deny { retry: Retry::After(FULL_RETRY) };

@@ -3,17 +3,14 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use anyhow::Result;
-use sluicegate_conformance::OracleSubject;
+use sluicegate_conformance::{Invocation, OracleSubject, Subject as _};
 use sluicegate_core::{Decision, Operation, Policy, PreparedPolicy, Retry, Timestamp};
 
 use super::{
     descriptors::{DescriptorPlan, RulePlan, rule_name},
     message::{Call, CallResponse, DescriptorStatus},
 };
-use crate::{
-    oracle::{decide, decide_denied},
-    redis_model::ScriptCall,
-};
+use crate::oracle::{decide_denied, on_key};
 
 /// Allowed requests that left less than a fifth of the limit, which metrics count besides.
 pub(super) const NEAR_LIMIT: &str = "near_limit";
@@ -65,9 +62,9 @@ impl RuleStates {
             Some((key, rule, policy.policy(), rule.cost * count))
         });
         let matches: Vec<_> = matches.collect();
-        let mut apply = |key, policy, operation: Operation, decides: Decide| {
-            let call = ScriptCall { policy, operation: operation.into() };
-            decides(states.entry(key).or_default(), call, now)
+        let decide: Decide = OracleSubject::apply;
+        let mut apply = |key, policy, operation, decides: Decide| {
+            decides(states.entry(key).or_default(), on_key(policy, operation, now))
         };
         let is_enforced = |it: &&((usize, u8), &RulePlan, &Policy, u32)| !it.1.is_shadow;
         // All enforced rules allow it, or none is charged.
@@ -108,7 +105,7 @@ impl RuleStates {
     }
 }
 
-type Decide = fn(&mut OracleSubject, ScriptCall<'_>, Timestamp) -> Result<Decision, String>;
+type Decide = fn(&mut OracleSubject, Invocation<'_>) -> Result<Decision, String>;
 
 /// The limit that represents a descriptor: an enforced one that denies, or else the one with the least remaining; of equals the
 /// first.
