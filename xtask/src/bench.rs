@@ -62,10 +62,16 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     shell::run(&mut command(package, name, rest))
 }
 
+/// Cargo, with the flags of users: without those that the repository sets for the simulation.
+fn cargo() -> Command {
+    let mut command = shell::cargo();
+    command.current_dir(workspace::root()).env("RUSTFLAGS", "");
+    command
+}
+
 /// The command that runs one benchmark.
 fn command(package: &str, name: &str, arguments: &[&str]) -> Command {
-    let mut command = shell::cargo();
-    command.current_dir(workspace::root());
+    let mut command = cargo();
     command.args(["bench", "--locked", "-p", package, "--bench", name]);
     if !arguments.is_empty() {
         command.arg("--").args(arguments);
@@ -75,15 +81,13 @@ fn command(package: &str, name: &str, arguments: &[&str]) -> Command {
 
 /// The command `sluicegate`, which `replay` runs as people do.
 fn program() -> Command {
-    let mut command = shell::cargo();
-    command.current_dir(workspace::root());
+    let mut command = cargo();
     command.args(["build", "--profile", "production", "--locked", "-p", "sluicegate-cli"]);
     command
 }
 
 fn comparison(name: &str, arguments: &[&str]) -> Command {
-    let mut command = shell::cargo();
-    command.current_dir(workspace::root());
+    let mut command = cargo();
     command.args([
         "run",
         "--profile",
