@@ -12,17 +12,12 @@ use sluicegate_redis::script::Plan;
 use sluicegate_testing::Engine;
 
 use crate::{
-    keys::Random,
+    keys::{KeySequence, MAX_KEYS, Random},
+    load::Sizes,
     others::Others,
     pin,
     report::{Bar, Table, median, ratio},
-    resp::{
-        Sizes,
-        command::{Command, KeySequence, MAX_KEYS},
-        load::Load,
-        peers,
-        servers::Server,
-    },
+    resp::{command::Command, load, peers, servers::Server},
 };
 use servers::{call, info_number};
 
@@ -189,7 +184,7 @@ fn fill(subjects: &mut [Subject], sizes: &Sizes) -> io::Result<()> {
         } else {
             KeySequence::InOrder(0)
         };
-        let load = Load::connect(address, sizes.connections, 16, &subject.command, draw)?;
+        let load = load::connect(address, sizes.connections, 16, &subject.command, draw)?;
         load.send_at_least(keys)?;
         subject.measure_bytes(sizes)?;
     }
@@ -213,9 +208,9 @@ impl Subject {
         let keys = if self.work.one_key { 1 } else { sizes.keys };
         let draw = KeySequence::Random(Random::new(seed), keys);
         let (pipeline, command) = (self.work.pipeline, &self.command);
-        let load = Load::connect(address, sizes.connections, pipeline, command, draw)?;
+        let load = load::connect(address, sizes.connections, pipeline, command, draw)?;
         call(address, &[b"CONFIG", b"RESETSTAT"])?;
-        let sample = load.measure(sizes.warm_up, sizes.measured, || Ok(None))?;
+        let sample = load.measure(sizes, || Ok(None))?;
         self.rates.push(sample.requests / sample.seconds);
         let stats_name = format!("cmdstat_{}:", self.stats_name);
         let calls = info_number(address, "commandstats", &format!("{stats_name}calls="))?;
@@ -233,7 +228,7 @@ fn written_by_denials(engine: Engine, module: &str) -> io::Result<f64> {
     let command = Command::new(&["CL.THROTTLE", "hotsluice:", "0", "24", "86400"]);
     let load = || {
         let draw = KeySequence::Random(Random::new(1), 1);
-        Load::connect(server.address, 1, 16, &command, draw)?.send_at_least(1000)
+        load::connect(server.address, 1, 16, &command, draw)?.send_at_least(1000)
     };
     load()?;
     let written = || info_number(server.address, "persistence", "aof_current_size:");

@@ -1,12 +1,12 @@
 //! Tables of the results, with their bars.
 
-use super::{
-    contenders::{
-        BASELINE, Contender, OURS, OURS_SMALL, OURS_TEXT, PIPELINES, REDIS_CELL, THROTTLECRAB,
-    },
-    load::Sample,
+use super::contenders::{
+    BASELINE, Contender, OURS, OURS_SMALL, OURS_TEXT, PIPELINES, REDIS_CELL, THROTTLECRAB,
 };
-use crate::report::{Bar, Table, median};
+use crate::{
+    load::Sample,
+    report::{Bar, Table, median},
+};
 
 const NO_DELAY: &str = "\
 throttlecrab-server stalls if a client sends several commands at a time: it writes reply by reply\n\
