@@ -2,6 +2,17 @@
 
 use sluicegate_core::{Gcra, Timestamp, as_micros};
 
+/// A share of a rate.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fraction {
+    pub(crate) part: u32,
+    pub(crate) whole: u32,
+}
+
+impl Fraction {
+    pub(crate) const ONE: Self = Self { part: 1, whole: 1 };
+}
+
 /// Units admitted under a rate: in any interval of length T, at most `rate * T` and this excess.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Meter {
@@ -23,10 +34,10 @@ impl Meter {
         self.admit(at, time, units);
     }
 
-    /// The units that the unknown times may add to an excess, under `part / whole` of the rate of `limit`.
-    pub(crate) fn unknown_units(&self, limit: &Gcra, (part, whole): (u32, u32)) -> u64 {
-        let rate = u128::from(limit.limit()) * u128::from(part);
-        let period = u128::from(as_micros(limit.period())) * u128::from(whole);
+    /// The units that the unknown times may add to an excess, under that share of the rate of `limit`.
+    pub(crate) fn unknown_units(&self, limit: &Gcra, share: Fraction) -> u64 {
+        let rate = u128::from(limit.limit()) * u128::from(share.part);
+        let period = u128::from(as_micros(limit.period())) * u128::from(share.whole);
         let units = (u128::from(self.unknown) * 1000 * rate).div_ceil(period.max(1));
         u64::try_from(units).unwrap_or(u64::MAX)
     }
@@ -45,11 +56,11 @@ impl Meter {
     pub(crate) fn levels(&self, limit: &Gcra) -> Vec<(u64, u64)> {
         let unit = u128::from(as_micros(limit.period()));
         let hundredths = |excess: u128| u64::try_from(excess * 100 / unit).unwrap_or(u64::MAX);
-        self.exact(limit, (1, 1)).map(|(at, excess)| (at, hundredths(excess))).collect()
+        self.exact(limit, Fraction::ONE).map(|(at, excess)| (at, hundredths(excess))).collect()
     }
 
-    /// The greatest excess in units, rounded up, under `part / whole` of the rate of `limit`.
-    pub(crate) fn excess(&self, limit: &Gcra, share: (u32, u32)) -> u64 {
+    /// The greatest excess in units, rounded up, under that share of the rate of `limit`.
+    pub(crate) fn excess(&self, limit: &Gcra, share: Fraction) -> u64 {
         self.excesses(limit, share).map(|it| it.1).max().unwrap_or_default()
     }
 
@@ -57,17 +68,17 @@ impl Meter {
     pub(crate) fn excesses(
         &self,
         limit: &Gcra,
-        share: (u32, u32),
+        share: Fraction,
     ) -> impl Iterator<Item = (u64, u64)> {
-        let unit = u128::from(as_micros(limit.period())) * u128::from(share.1);
+        let unit = u128::from(as_micros(limit.period())) * u128::from(share.whole);
         let units = move |excess: u128| u64::try_from(excess.div_ceil(unit)).unwrap_or(u64::MAX);
         self.exact(limit, share).map(move |(at, excess)| (at, units(excess)))
     }
 
     /// The excess in units times microseconds of the period, so that it is exact.
-    fn exact(&self, limit: &Gcra, (part, whole): (u32, u32)) -> impl Iterator<Item = (u64, u128)> {
-        let unit = u128::from(as_micros(limit.period())) * u128::from(whole);
-        let rate = u128::from(limit.limit()) * u128::from(part);
+    fn exact(&self, limit: &Gcra, share: Fraction) -> impl Iterator<Item = (u64, u128)> {
+        let unit = u128::from(as_micros(limit.period())) * u128::from(share.whole);
+        let rate = u128::from(limit.limit()) * u128::from(share.part);
         let mut sorted = self.admitted.clone();
         // Not by the clock, which may have been set back.
         sorted.sort_by_key(|it| it.0);
@@ -98,7 +109,7 @@ mod tests {
         for (millis, units) in [(0, 5), (100, 1), (5000, 3), (5050, 4)] {
             meter.admit(millis, at(millis), units);
         }
-        assert_eq!((meter.units(), meter.excess(limit, (1, 1))), (13, 7));
-        assert_eq!(meter.excess(limit, (1, 2)), 7);
+        assert_eq!((meter.units(), meter.excess(limit, Fraction::ONE)), (13, 7));
+        assert_eq!(meter.excess(limit, Fraction { part: 1, whole: 2 }), 7);
     }
 }

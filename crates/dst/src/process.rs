@@ -82,15 +82,25 @@ pub(crate) struct Process {
     checks: Arc<Checks>,
 }
 
+/// What a process starts with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProcessSettings<'a> {
+    /// Of all processes that run at the same time.
+    pub(crate) index: usize,
+    /// Of all processes that have started.
+    pub(crate) number: u64,
+    pub(crate) time: VirtualTime,
+    pub(crate) links: &'a [Arc<Link>],
+    pub(crate) servers: &'a Arc<Servers>,
+    pub(crate) log: &'a Arc<EventLog>,
+    pub(crate) checks: &'a Arc<Checks>,
+    pub(crate) denial_cache: Duration,
+}
+
 impl Process {
-    pub(crate) fn start(
-        (index, number, time): (usize, u64, VirtualTime),
-        random: &Random,
-        links: &[Arc<Link>],
-        servers: &Arc<Servers>,
-        (log, checks): (&Arc<EventLog>, &Arc<Checks>),
-        denial_cache: Duration,
-    ) -> Result<Self> {
+    pub(crate) fn start(settings: ProcessSettings<'_>, random: &Random) -> Result<Self> {
+        let ProcessSettings { index, number, time, links, servers, log, checks, denial_cache } =
+            settings;
         checks.starts(index, number);
         let host = Arc::new(Host {
             index,

@@ -9,7 +9,7 @@ use std::{
 use parking_lot::Mutex;
 use sluicegate_core::{Counters, PreparedPolicy, Timestamp};
 
-use super::key_state::{Allowance, AppliedMultiKey, CheckedKey, KeysWithCosts};
+use super::key_state::{Allowance, AppliedMultiKey, Caching, CheckedKey, KeysWithCosts};
 use crate::{recording::AdmittedByKey, time::VirtualTime};
 
 /// The time after a fault within which everything works again, in milliseconds (`docs/testing.md`).
@@ -83,8 +83,8 @@ impl Checks {
     }
 
     /// How long a denial is cached, and for how long a reply may be under way.
-    pub(super) const fn caching(&self) -> (u64, u64) {
-        (self.denial_cache, self.deadline)
+    pub(super) const fn caching(&self) -> Caching {
+        Caching { denial_cache: self.denial_cache, deadline: self.deadline }
     }
 
     /// Records a violation, unless there is one already.

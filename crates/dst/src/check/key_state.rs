@@ -6,7 +6,11 @@ use sluicegate_core::{
     Decision, Gcra, GcraName, OnError, Operation, Policy, PreparedPolicy, Timestamp,
 };
 
-use crate::{meter::Meter, recording::AdmittedByKey, redis_model::ScriptOperation};
+use crate::{
+    meter::{Fraction, Meter},
+    recording::AdmittedByKey,
+    redis_model::ScriptOperation,
+};
 
 #[derive(Debug)]
 pub(super) struct CheckedKey {
@@ -63,7 +67,7 @@ impl LeasedUnits {
     /// The units that the process still owes at `time`, which is `at` milliseconds after the start. None: that is not known,
     /// because the clock was set. Units that were taken before that drain by the clock of the process, and may come back after
     /// a later take.
-    fn owed(&self, limit: &Gcra, (at, time): (u64, Timestamp), stepped_at: &[u64]) -> Option<u64> {
+    fn owed(&self, limit: &Gcra, at: u64, time: Timestamp, stepped_at: &[u64]) -> Option<u64> {
         let (until, taken_at) = self.owed_until?;
         let (period, rate) = (limit.period().as_micros().max(1), u128::from(limit.limit()));
         let drain = u128::from(limit.burst()) * period / (rate * 1000).max(1);
@@ -74,6 +78,13 @@ impl LeasedUnits {
         }
         u64::try_from(until.since(time).as_micros() * rate / period).ok()
     }
+}
+
+/// How long a denial is cached, and for how long a reply may be under way, in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Caching {
+    pub(super) denial_cache: u64,
+    pub(super) deadline: u64,
 }
 
 /// Why more may be admitted.
@@ -171,7 +182,7 @@ impl CheckedKey {
         &mut self,
         policy: &Policy,
         at: u64,
-        caching: (u64, u64),
+        caching: Caching,
         paused_until: &[u64],
     ) {
         // A denial under one policy may be out of date when the key has been used with another one.
@@ -186,9 +197,10 @@ impl CheckedKey {
         &mut self,
         by: Option<usize>,
         now: u64,
-        (denial_cache, deadline): (u64, u64),
+        caching: Caching,
         paused_until: &[u64],
     ) {
+        let Caching { denial_cache, deadline } = caching;
         let last_pause = paused_until.iter().max();
         let paused_until = paused_until.iter().chain(last_pause);
         let processes = self.loose_until.iter_mut().zip(paused_until).enumerate();
@@ -229,11 +241,12 @@ impl CheckedKey {
         &self,
         process: usize,
         units: u32,
-        now: (u64, Timestamp),
+        at: u64,
+        time: Timestamp,
     ) -> bool {
         let leased = self.leases.get(&process).filter(|_| self.is_leased());
         let owed = leased.zip(self.limit());
-        let owed = owed.and_then(|(leased, limit)| leased.owed(limit, now, &self.stepped_at));
+        let owed = owed.and_then(|(leased, limit)| leased.owed(limit, at, time, &self.stepped_at));
         owed.is_some_and(|owed| u64::from(units) > owed + 1)
     }
 
@@ -297,7 +310,7 @@ impl CheckedKey {
         let limit = self.limit()?;
         let bounds = self.bounds(limit, processes);
         let bound_at = |at| bounds.iter().rfind(|it| it.0 <= at).map_or(0, |it| it.1);
-        let mut excesses = self.admitted.excesses(limit, (1, 1));
+        let mut excesses = self.admitted.excesses(limit, Fraction::ONE);
         let (at, excess) = excesses.find(|&(at, excess)| excess > bound_at(at))?;
         Some(format!(
             "admits {excess} units beyond its rate until {at} ms, of {} in all; at most {}: burst {}, leases of {}, {:?}",
@@ -318,9 +331,9 @@ impl CheckedKey {
         };
         let text = share.to_string();
         let (part, whole) = text.split_once('/')?;
-        let share: (u32, u32) = (part.parse().ok()?, whole.parse().ok()?);
-        let burst = u64::from(limit.burst()) * u64::from(share.0);
-        let bound = burst.div_ceil(share.1.into()).max(1)
+        let share = Fraction { part: part.parse().ok()?, whole: whole.parse().ok()? };
+        let burst = u64::from(limit.burst()) * u64::from(share.part);
+        let bound = burst.div_ceil(share.whole.into()).max(1)
             + self.resets * u64::from(limit.burst())
             + meter.unknown_units(limit, share);
         let excess = meter.excess(limit, share);

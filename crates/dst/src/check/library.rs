@@ -8,6 +8,7 @@ use super::{
     checks::{CLOCK_ERROR, Checks, TIMER_RESOLUTION_MS},
     key_state::CheckedKey,
 };
+use crate::meter::Fraction;
 
 /// A request that has waited.
 #[derive(Debug)]
@@ -149,7 +150,7 @@ impl Checks {
             let given = (self.processes + state.replaced.len()) as u64;
             // The first item, and one for the resolution of timers.
             let bound = 2 + given + key.breaks() * (given + 1);
-            let excess = key.released.excess(limit, (1, 1));
+            let excess = key.released.excess(limit, Fraction::ONE);
             (excess > bound).then(|| {
                 format!(
                     "safety: shapers of {} under {limit} release {excess} items beyond the rate, at most {bound}",

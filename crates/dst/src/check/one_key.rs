@@ -72,7 +72,7 @@ impl Checks {
         // Clients return no units of a leased key, but requests that wait return what they have reserved.
         let drained = match kind {
             Kind::Other("refund", returned) if at > state.disturbed_until => {
-                key.returns_drained(process, returned, (at, time))
+                key.returns_drained(process, returned, at, time)
             }
             _ => false,
         };

@@ -212,7 +212,7 @@ fn model_answers_as(engine: Engine, brand: Brand) {
                         let micros = 1_700_000_000_000_000 + step.at * 1000 + number % 1000 - back;
                         let now = Timestamp::saturating_from_micros(micros);
                         let name = [TEST_PREFIX, format!("{seed}-{key}").as_bytes()].concat();
-                        request_one(&mut both, (policy, script), request, &name, now);
+                        request_one(&mut both, policy, script, request, &name, now);
                     }
                 }
                 _ => {}
@@ -229,7 +229,8 @@ fn model_answers_as(engine: Engine, brand: Brand) {
 
 fn request_one(
     both: &mut Both,
-    (policy, script): (&PreparedPolicy, &ScriptPlan),
+    policy: &PreparedPolicy,
+    script: &ScriptPlan,
     request: Request,
     name: &[u8],
     now: Timestamp,

@@ -58,13 +58,7 @@ impl RedisModel {
             return Err(refusal.text().to_owned());
         }
         for ((take, value), decision) in call.takes.iter().zip(&mut values).zip(&decided.each) {
-            self.compare_with_oracle(
-                call,
-                *take,
-                value,
-                (decision, decided.decision.allowed()),
-                now,
-            );
+            self.compare_with_oracle(call, *take, value, decision, decided.decision.allowed(), now);
         }
         self.log.add(format_args!(
             "server: {:?} on {:?} by process {process} at {now}: {:?}",
@@ -94,7 +88,8 @@ impl RedisModel {
         call: &MultiKeyCall<'_>,
         ReceivedTake { key, policy, cost }: ReceivedTake<'_>,
         value: &mut StoredValue,
-        (decision, is_allowed): (&Decision, bool),
+        decision: &Decision,
+        is_allowed: bool,
         now: Timestamp,
     ) {
         let of_key = ScriptCall { policy, operation: call.on(cost) };

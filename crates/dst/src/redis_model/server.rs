@@ -306,7 +306,7 @@ impl RedisModel {
             // The oracle decides alike with the state and without it; if the clock is set back, only without it.
             let kept = decide(Arc::make_mut(&mut mem::take(&mut value.shadow)), call, now);
             let fresh = decide(&mut OracleSubject::default(), call, now);
-            self.compare(key, call, now, (&fresh, &kept));
+            self.compare(key, call, now, &fresh, &kept);
         }
         let old = value.entry.clone();
         if let Some(missing) = missing_calendars(old.as_ref(), received) {
@@ -323,7 +323,7 @@ impl RedisModel {
             return Err(refusal.text().to_owned());
         }
         let by_oracle = decide(Arc::make_mut(&mut value.shadow), call, now);
-        self.compare(key, call, now, (&decided, &by_oracle));
+        self.compare(key, call, now, &decided, &by_oracle);
         if value.entry.is_none() {
             value.shadow = Arc::default();
         }
@@ -352,7 +352,8 @@ impl RedisModel {
         key: &[u8],
         call: ScriptCall<'_>,
         now: Timestamp,
-        (decided, by_oracle): (&Result<Decision, String>, &Result<Decision, String>),
+        decided: &Result<Decision, String>,
+        by_oracle: &Result<Decision, String>,
     ) {
         if !agree(decided, by_oracle) {
             self.checks.violation(format_args!(

@@ -13,7 +13,7 @@ use crate::{
     library::Library,
     network::{Direction, Link},
     plan::{Action, FaultKind, MultiKey, Plan, PolicyPlan, Request, Step},
-    process::{KeyRequest, Process, TakeOfKey},
+    process::{KeyRequest, Process, ProcessSettings, TakeOfKey},
     random::{Random, RandomByTime},
     redis_model::{Brand, Policies, RedisModel, Servers},
     server::{Command, clock},
@@ -92,7 +92,7 @@ impl<'a> World<'a> {
         let known = keys.iter().map(|key| (key.name.clone(), key.policies.clone()));
         let checks = Checks::new(time, plan.processes, plan.denial_cache, DEADLINE, known);
         let checks = Arc::new(checks);
-        let servers = servers(plan, time, policies, (&log, &checks), &keys);
+        let servers = servers(plan, time, policies, &log, &checks, &keys);
         let links = (0..plan.processes).map(|index| links(plan, index)).collect();
         HoldId::seed(Random::new(plan.seed, "holds").next());
         clock::start(&Random::new(plan.seed, "clock of servers"));
@@ -124,16 +124,17 @@ impl<'a> World<'a> {
     pub(super) fn start(&mut self, index: usize) -> Result<Process> {
         self.starts += 1;
         let random = Random::new(self.plan.seed, &format!("process {}", self.starts));
-        let denial_cache = Duration::from_millis(self.plan.denial_cache);
-        let both = (&self.log, &self.checks);
-        Process::start(
-            (index, self.starts, self.time),
-            &random,
-            &self.links[index],
-            &self.servers,
-            both,
-            denial_cache,
-        )
+        let settings = ProcessSettings {
+            index,
+            number: self.starts,
+            time: self.time,
+            links: &self.links[index],
+            servers: &self.servers,
+            log: &self.log,
+            checks: &self.checks,
+            denial_cache: Duration::from_millis(self.plan.denial_cache),
+        };
+        Process::start(settings, &random)
     }
 
     /// The server that a process is, if it is one.
@@ -350,7 +351,8 @@ fn servers(
     plan: &Plan,
     time: VirtualTime,
     policies: Policies,
-    (log, checks): (&Arc<EventLog>, &Arc<Checks>),
+    log: &Arc<EventLog>,
+    checks: &Arc<Checks>,
     keys: &[Key],
 ) -> Arc<Servers> {
     let keys = keys.iter().map(|key| key.name.clone()).collect();

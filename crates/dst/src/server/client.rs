@@ -47,7 +47,8 @@ impl Client {
     /// Sends commands at once, on a new connection if there is none.
     pub(super) fn send(
         &mut self,
-        (server, ledger): (&SimulatedServer, &Arc<Mutex<Ledger>>),
+        server: &SimulatedServer,
+        ledger: &Arc<Mutex<Ledger>>,
         unread: usize,
         keys: &[(String, String)],
         commands: Vec<Command>,
@@ -86,7 +87,7 @@ impl Client {
     ) -> Option<Connected> {
         let (others, max) = (server.clients(), ledger.lock().bounds.clients);
         let (stream, of_server) = self.link.open_with(unread);
-        let number = ledger.lock().open((self.index, self.protocol), stream.end());
+        let number = ledger.lock().open(self.index, self.protocol, stream.end());
         let end = ServerEnd { stream: of_server, observer: Arc::clone(ledger), number };
         let address = format!("client{}", self.index);
         let is_accepted = server.connect(self.protocol, Box::new(end), address);

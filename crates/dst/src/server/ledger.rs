@@ -129,7 +129,8 @@ impl Ledger {
     /// A new connection of a client. Returns its number.
     pub(super) fn open(
         &mut self,
-        (client, protocol): (usize, SimulatedProtocol),
+        client: usize,
+        protocol: SimulatedProtocol,
         end: StreamEnd,
     ) -> usize {
         self.connections.push(Connection {
@@ -278,7 +279,7 @@ impl Ledger {
                 if received.head.as_ref().is_some_and(|it| it.status == 400)
                     && self.connections[number].end.has_arrived() => {}
             Command::All { operation, takes, .. } => {
-                self.check_all((*operation, takes), sent, received, now);
+                self.check_all(*operation, takes, sent, received, now);
             }
             Command::Wait { key, cost, hold, .. } => {
                 self.check_waited(sent, (*key, *cost, *hold), received, now);

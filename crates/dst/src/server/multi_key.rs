@@ -60,7 +60,8 @@ impl Ledger {
 
     pub(super) fn check_all(
         &mut self,
-        (operation, takes): (MultiKey, Takes<'_>),
+        operation: MultiKey,
+        takes: Takes<'_>,
         sent: &PendingCommand,
         received: &Received,
         now: Timestamp,

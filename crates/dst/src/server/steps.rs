@@ -253,8 +253,7 @@ impl World {
                 };
             }
         };
-        let server = (&self.server, &self.ledger);
-        client.send(server, self.plan.unread, &self.keys, commands);
+        client.send(&self.server, &self.ledger, self.plan.unread, &self.keys, commands);
     }
 
     /// Lets the requests end, stops the server, and checks that nothing is left.
