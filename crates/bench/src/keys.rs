@@ -1,5 +1,8 @@
 //! Keys of sixteen bytes, and random numbers.
 
+/// Maximum number of keys that a load has: their numbers have six digits.
+pub(crate) const MAX_KEYS: u64 = 1_000_000;
+
 /// A xorshift generator: fast, and sufficient for drawing keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
@@ -16,6 +19,27 @@ impl Random {
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         ((self.0 >> 32) * bound) >> 32
+    }
+}
+
+/// A sequence of numbers of keys.
+#[derive(Debug)]
+pub(crate) enum KeySequence {
+    Random(Random, u64),
+    /// Each key once, from 0.
+    InOrder(u64),
+}
+
+impl KeySequence {
+    #[inline]
+    pub(crate) const fn next(&mut self) -> u64 {
+        match self {
+            Self::Random(random, keys) => random.below(*keys),
+            Self::InOrder(next) => {
+                *next += 1;
+                *next - 1
+            }
+        }
     }
 }
 

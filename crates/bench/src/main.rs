@@ -17,6 +17,8 @@ mod http;
 #[cfg(target_os = "linux")]
 mod keys;
 #[cfg(target_os = "linux")]
+mod load;
+#[cfg(target_os = "linux")]
 mod memory;
 #[cfg(target_os = "linux")]
 mod module;

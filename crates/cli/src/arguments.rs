@@ -5,6 +5,7 @@ use std::{ffi::OsString, path::PathBuf, str::FromStr};
 use clap::{Args, Parser, Subcommand};
 
 use sluicegate_core::{Limit, Policy, PolicyError};
+use sluicegate_server::Config;
 
 use crate::{connection::Connection, generate, serve::Serve, simulate::Simulate, values};
 
@@ -68,8 +69,8 @@ pub(crate) enum Command {
         #[arg(
             env = "SLUICEGATE_HTTP",
             value_name = "ADDRESS:PORT",
-            default_value = "127.0.0.1:8080",
-            value_parser = values::listen_address::<8080>
+            default_value = values::listener_text(Config::default().http.address),
+            value_parser = values::listen_address(Config::default().http.address)
         )]
         address: values::ListenAddress,
     },

@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use clap::Args;
+use sluicegate_server::Config;
 
 use crate::values;
 
@@ -14,7 +15,7 @@ pub(crate) struct Connection {
         long,
         env = "SLUICEGATE_SERVER",
         value_name = "resp://HOST:PORT",
-        default_value = "resp://127.0.0.1:6380"
+        default_value = format!("{SCHEME}{}", Config::default().resp.address)
     )]
     pub(crate) server: Address,
     #[command(flatten)]

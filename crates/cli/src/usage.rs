@@ -18,6 +18,8 @@ use crate::values::closest;
 
 /// Settings whose values no message repeats.
 pub(crate) const SECRETS: [&str; 3] = ["requirepass", "http-token", "password"];
+/// Settings that are URLs, whose user and password no message repeats.
+pub(crate) const URLS: [&str; 2] = ["store", "otlp"];
 /// Printed instead of a secret.
 pub(crate) const MASKED: &str = "********";
 
@@ -290,7 +292,15 @@ fn invalid(called: &str, name: &str, value: &str, expected: &str) -> String {
     if expected.starts_with("invalid ") && expected.contains(&format!(" `{value}`: ")) {
         return expected.to_owned();
     }
+    let value = if URLS.contains(&name) { without_login(value) } else { value.to_owned() };
     format!("invalid {called} `{value}`: {expected}")
+}
+
+/// A URL without its user and password.
+pub(crate) fn without_login(url: &str) -> String {
+    let Some((front, host)) = url.rsplit_once('@') else { return url.to_owned() };
+    let scheme = front.split_once("://").map_or(String::new(), |(it, _)| format!("{it}://"));
+    format!("{scheme}{MASKED}@{host}")
 }
 
 /// `--name <VALUE>` as its name and its value.

@@ -72,6 +72,12 @@ pub(crate) fn choice<T: Copy + Send + Sync + 'static>(
     })
 }
 
+/// The word of a value, which is a default.
+pub(crate) fn word<T: PartialEq>(choices: Choices<T>, value: &T) -> &'static str {
+    let chosen = choices.iter().find(|(.., it)| it == value);
+    chosen.expect("every default has a word").0
+}
+
 /// Yes or no.
 pub(crate) fn switch(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
@@ -109,6 +115,13 @@ pub(crate) fn size(text: &str) -> Result<usize, String> {
     number
         .and_then(|number| number.checked_mul(unit))
         .ok_or_else(|| "expected a size such as `256mb` or `1gb`, in b, kb, mb or gb".to_owned())
+}
+
+/// A number of bytes as [`size`] reads it.
+pub(crate) fn size_text(bytes: usize) -> String {
+    let units = [(1 << 30, "gb"), (1 << 20, "mb"), (1 << 10, "kb"), (1, "")];
+    let fits = units.into_iter().find(|(unit, _)| bytes.is_multiple_of(*unit));
+    fits.map_or_else(String::new, |(unit, name)| format!("{}{name}", bytes / unit))
 }
 
 fn size_from(text: &str, min: usize, shown: &str) -> Result<usize, String> {
@@ -153,13 +166,18 @@ fn span_between(text: &str, min: Duration, max: Duration) -> Result<Duration, St
         return Ok(span);
     }
     if found.is_some() || (min, max) != (Duration::ZERO, MAX_SPAN) && !unit.is_empty() {
-        let [min, max] = [min, max].map(|bound| sluicegate_plot::span(as_micros(bound)));
+        let [min, max] = [min, max].map(span_text);
         return Err(format!("expected a duration from {min} to {max}"));
     }
     if digits > 0 && unit.is_empty() {
         return Err(format!("expected a duration with a unit, such as `{text}s` or `{text}ms`"));
     }
     Err("expected a duration such as `250ms`, `30s` or `2h`".to_owned())
+}
+
+/// A duration as [`span`] reads it.
+pub(crate) fn span_text(span: Duration) -> String {
+    sluicegate_plot::span(as_micros(span))
 }
 
 /// A time limit. A bare number is in seconds.
@@ -189,23 +207,30 @@ fn period(text: &str) -> Option<Duration> {
     period.filter(|period| (Duration::from_millis(1)..=MAX_SPAN).contains(period))
 }
 
-/// An address to listen on. [`listen_address`] reads it.
+/// An address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ListenAddress {
     Ip(SocketAddr),
     Name(String, u16),
 }
 
-/// An address to listen on: `127.0.0.1:6380`, `[::1]:6380`, `localhost:6380`, or `:6380` for all addresses of
-/// IPv4 and IPv6. Errors name the port `DEFAULT`, which is that of the setting.
-pub(crate) fn listen_address<const DEFAULT: u16>(text: &str) -> Result<ListenAddress, String> {
+/// Parser of an address to listen on: `127.0.0.1:6380`, `[::1]:6380`, `localhost:6380`, or `:6380` for all addresses
+/// of IPv4 and IPv6. Errors name the port of `default`.
+pub(crate) fn listen_address(
+    default: Option<SocketAddr>,
+) -> impl Fn(&str) -> Result<ListenAddress, String> + Clone {
+    let port = default.map_or(0, |default| default.port());
+    move |text| parse_listen_address(text, port)
+}
+
+fn parse_listen_address(text: &str, default: u16) -> Result<ListenAddress, String> {
     let expected =
-        || format!("expected ADDRESS:PORT, such as `127.0.0.1:{DEFAULT}` or `:{DEFAULT}`");
+        || format!("expected ADDRESS:PORT, such as `127.0.0.1:{default}` or `:{default}`");
     let Some((host, port_text)) = text.rsplit_once(':') else {
         return Err(if port(text).is_some() {
             format!("expected ADDRESS:PORT, such as `127.0.0.1:{text}` or `:{text}`")
         } else if is_host(text) && text != "off" {
-            format!("expected ADDRESS:PORT, such as `{text}:{DEFAULT}`")
+            format!("expected ADDRESS:PORT, such as `{text}:{default}`")
         } else {
             expected()
         });
@@ -269,15 +294,23 @@ impl fmt::Display for ListenAddress {
 #[derive(Clone, Debug)]
 pub(crate) struct OptionalListener(pub(crate) Option<ListenAddress>);
 
-/// An address as [`listen_address`] reads it, or `off`.
-pub(crate) fn optional_listener<const DEFAULT: u16>(
-    text: &str,
-) -> Result<OptionalListener, String> {
-    if text.eq_ignore_ascii_case("off") {
-        return Ok(OptionalListener(None));
+/// Parser of an address as [`listen_address`] reads it, or `off`.
+pub(crate) fn optional_listener(
+    default: Option<SocketAddr>,
+) -> impl Fn(&str) -> Result<OptionalListener, String> + Clone {
+    let parse = listen_address(default);
+    move |text| {
+        if text.eq_ignore_ascii_case("off") {
+            return Ok(OptionalListener(None));
+        }
+        let address = parse(text).map_err(|error| format!("{error}, or `off`"))?;
+        Ok(OptionalListener(Some(address)))
     }
-    let address = listen_address::<DEFAULT>(text).map_err(|error| format!("{error}, or `off`"))?;
-    Ok(OptionalListener(Some(address)))
+}
+
+/// An address as [`optional_listener`] reads it.
+pub(crate) fn listener_text(address: Option<SocketAddr>) -> String {
+    address.map_or_else(|| "off".to_owned(), |address| address.to_string())
 }
 
 /// The candidate that `word` is most likely a misspelling of, if any is close.
@@ -311,6 +344,9 @@ mod tests {
             ("99999999999gb", None),
         ] {
             assert_eq!(size(text).ok(), expected, "{text}");
+        }
+        for text in ["64mb", "1gb", "3kb", "1000"] {
+            assert_eq!(size_text(size(text).unwrap()), text);
         }
         assert!(state_memory("10").unwrap_err().contains("at least 2mb"));
     }
@@ -360,15 +396,16 @@ mod tests {
             ("::1:6380", Err("expected brackets around an IPv6 address, as in `[::1]:6380`")),
             ("", Err("expected ADDRESS:PORT, such as `127.0.0.1:6380` or `:6380`")),
         ] {
-            let found = listen_address::<6380>(text).map(|address| address.to_string());
+            let found = parse_listen_address(text, 6380).map(|address| address.to_string());
             assert_eq!(found.as_deref().map_err(String::as_str), expected, "{text}");
         }
-        assert!(optional_listener::<8080>("OFF").unwrap().0.is_none());
+        let http = optional_listener(Some(SocketAddr::from(([127, 0, 0, 1], 8080))));
+        assert!(http("OFF").unwrap().0.is_none());
         assert_eq!(
-            optional_listener::<8080>("here").unwrap_err(),
+            http("here").unwrap_err(),
             "expected ADDRESS:PORT, such as `here:8080`, or `off`"
         );
-        let address = listen_address::<6380>("localhost:7000").unwrap();
+        let address = parse_listen_address("localhost:7000", 6380).unwrap();
         assert!(address.resolve().unwrap().ip().is_loopback());
     }
 

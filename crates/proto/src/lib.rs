@@ -19,6 +19,7 @@ pub mod codec;
     missing_docs,
     unreachable_pub,
     clippy::all,
+    clippy::allow_attributes_without_reason,
     clippy::use_self,
     rustdoc::all,
     reason = "generated; the protos have the documentation"

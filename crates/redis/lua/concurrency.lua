@@ -51,14 +51,9 @@ kinds[10] = concurrency
 algorithm({
     codes = { 10 },
     names = { { 'concurrency', {} } },
-    words = { 'concurrent', 'concurrencylimit', 'inflight', 'semaphore', 'maxinflight', 'parallel' },
 
-    parse = function(text)
-        local micros = part_period(text.period, 'period')
-        if text.count < 1 or text.count > 65536 then
-            fault(text.units, string.format('invalid limit `%d`: expected 1 to 65536', text.count))
-        end
-        return pack('<BI4I6', 10, text.count, check_period(text.period, 'period', micros))
+    parse = function(limit)
+        return pack('<BI4I6', 10, limit.count, read_period('period', limit.period))
     end,
 
     format = function()

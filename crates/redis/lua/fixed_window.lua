@@ -200,32 +200,26 @@ kinds[6], kinds[7] = window, window
 algorithm({
     codes = { 6, 7 },
     names = { { 'fixed-window', { 'align', 'count', 'tz' } } },
-    words = { 'fixedwindowcounter' },
 
-    parse = function(text)
-        local options, period, count = text.options, text.period, text.count
-        local clock = part_word(options.align, 'align', 'first', 'clock')
-        local flags = part_word(options.count, 'count', 'allowed', 'all') and 16 or 0
-        local unit = contains(CALENDAR, string.lower(period.text))
+    parse = function(limit)
+        local options = limit.options
+        local clock = read_word(options, 'align', 'first', 'clock')
+        local flags = read_word(options, 'count', 'allowed', 'all') and 16 or 0
+        local unit = contains(CALENDAR, string.lower(limit.period))
         if unit and options.align and not clock then
-            fault(options.align, 'invalid align `first`: expected `align=clock` with the calendar period `'
-                .. CALENDAR[unit] .. '`, or a duration such as `1d`')
+            invalid('align', options.align, '`align=clock` with a period of the calendar')
         elseif unit then
-            check_units(text.units, 'limit', count)
-            local zone = options.tz and options.tz.text or 'UTC'
+            local zone = options.tz or 'UTC'
             if string.upper(zone) ~= 'UTC' then
-                fault(options.tz, 'unknown time zone ' .. quoted(zone) .. ': functions know only `tz=UTC`; use a '
+                fault('unknown time zone `' .. shown(zone) .. '`: functions know only `tz=UTC`; use a '
                     .. 'Sluicegate client or server for others')
             end
-            return pack('<BI4BB', 7 + flags, count, unit - 1, 3) .. 'UTC' .. string.rep('\0', 21)
+            return pack('<BI4BB', 7 + flags, limit.count, unit - 1, 3) .. 'UTC' .. string.rep('\0', 21)
         elseif options.tz then
-            fault(options.tz, 'invalid period ' .. quoted(period.text) .. ' with `tz`: expected `day`, `week`, '
-                .. '`month` or `year`')
+            invalid('period', limit.period, 'day, week, month or year with `tz`')
         end
-        local micros = part_period(period, 'period')
-        check_units(text.units, 'limit', count)
-        micros = check_period(period, 'period', micros)
-        return pack('<BI4I6I7I7', 6 + flags + (clock and 32 or 0), count, micros, 0, 0)
+        local micros = read_period('period', limit.period)
+        return pack('<BI4I6I7I7', 6 + flags + (clock and 32 or 0), limit.count, micros, 0, 0)
     end,
 
     format = function(limit, option)

@@ -220,38 +220,28 @@ kinds[1], kinds[2], kinds[3], kinds[4] = gcra, gcra, gcra, gcra
 local GCRA_NAMES = { 'gcra', 'token-bucket', 'leaky-bucket', 'leaky-queue' }
 local GCRA_SIZES = { 'burst', 'burst', 'capacity', 'capacity' }
 
--- The checked parameters of a bucket, whose size is called `size`.
-local function bucket_parts(text, size)
-    local burst = text.options.burst
-    local micros = part_period(text.period, 'period')
-    local units = burst and part_units(burst, 'burst') or text.count
-    part_word(text.options.refill, 'refill', 'continuous', 'interval')
-    check_units(text.units, 'limit', text.count)
-    micros = check_period(text.period, 'period', micros)
-    check_units(burst or text.units, size, units)
-    return { burst = units, part = burst or text.units, period = micros, flags = text.options.borrow and 16 or 0 }
+-- Units, microseconds and flags of a bucket.
+local function bucket_parts(limit)
+    local burst = limit.options.burst and read_units('burst', limit.options.burst, 4294967295) or limit.count
+    return burst, read_period('period', limit.period), limit.options.borrow and 16 or 0
 end
 
 algorithm({
     codes = { 1, 2, 3, 4 },
     names = {
         { 'gcra', { 'borrow', 'burst' } }, { 'token-bucket', { 'borrow', 'burst', 'refill' } },
-        { 'leaky-bucket', { 'borrow', 'capacity' } }, { 'leaky-queue', { 'capacity' } },
+        { 'leaky-bucket', { 'borrow', 'burst' } }, { 'leaky-queue', { 'burst' } },
     },
-    words = {},
 
-    parse = function(text)
-        local code = contains(GCRA_NAMES, text.algorithm)
-        local refill = text.options.refill
-        if refill and string.lower(refill.text) == 'interval' then
-            return algorithm_of[5].parse(text)
+    parse = function(limit)
+        if read_word(limit.options, 'refill', 'continuous', 'interval') then
+            return algorithm_of[5].parse(limit)
         end
-        local size = GCRA_SIZES[code]
-        local bucket = bucket_parts(text, size)
-        local drain, rest = muldiv(bucket.burst, bucket.period, 0, text.count)
-        check_drain(bucket.part, size, bucket.burst, drain < MOST or (drain == MOST and rest == 0))
-        local head = pack('<BI4I6I4', code + bucket.flags, text.count, bucket.period, bucket.burst)
-        return gcra.save(gcra.read(head, 1, code, bucket.flags))
+        local burst, period, flags = bucket_parts(limit)
+        local drain, rest = muldiv(burst, period, 0, limit.count)
+        check_drain(burst, drain < MOST or (drain == MOST and rest == 0))
+        local code = contains(GCRA_NAMES, limit.name)
+        return gcra.save(gcra.read(pack('<BI4I6I4', code + flags, limit.count, period, burst), 1, code, flags))
     end,
 
     format = function(limit, option, count)

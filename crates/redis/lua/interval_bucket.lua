@@ -165,13 +165,11 @@ kinds[5] = bucket
 algorithm({
     codes = { 5 },
     names = {},
-    words = {},
 
-    parse = function(text)
-        local bucket = bucket_parts(text, 'burst')
-        local steps = math.ceil(bucket.burst / text.count)
-        check_drain(bucket.part, 'burst', bucket.burst, steps * bucket.period <= MOST)
-        return pack('<BI4I6I4I7I6I4', 5 + bucket.flags, text.count, bucket.period, bucket.burst, 0, 0, 0)
+    parse = function(limit)
+        local burst, period, flags = bucket_parts(limit)
+        check_drain(burst, math.ceil(burst / limit.count) * period <= MOST)
+        return pack('<BI4I6I4I7I6I4', 5 + flags, limit.count, period, burst, 0, 0, 0)
     end,
 
     format = function(limit, option, count)

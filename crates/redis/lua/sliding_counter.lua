@@ -148,14 +148,10 @@ kinds[9] = counter
 algorithm({
     codes = { 9 },
     names = { { 'sliding-counter', { 'count' } } },
-    words = { 'slidingwindow', 'movingwindow', 'slidingwindowcounter' },
 
-    parse = function(text)
-        local micros = part_period(text.period, 'period')
-        local flags = part_word(text.options.count, 'count', 'allowed', 'all') and 16 or 0
-        check_units(text.units, 'limit', text.count)
-        micros = check_period(text.period, 'period', micros)
-        return pack('<BI4I6I7I7I7', 9 + flags, text.count, micros, 0, 0, 0)
+    parse = function(limit)
+        local flags = read_word(limit.options, 'count', 'allowed', 'all') and 16 or 0
+        return pack('<BI4I6I7I7I7', 9 + flags, limit.count, read_period('period', limit.period), 0, 0, 0)
     end,
 
     format = function(limit, option)

@@ -421,33 +421,26 @@ end
 algorithm({
     codes = { 8 },
     names = { { 'sliding-log', { 'count', 'keep', 'keep-max' } } },
-    words = { 'slidingwindow', 'movingwindow', 'slidingwindowlog' },
 
-    parse = function(text)
-        local options, count = text.options, text.count
-        local keep = options.keep and part_period(options.keep, 'keep')
-        local most = options['keep-max'] and part_units(options['keep-max'], 'keep-max')
-        local flags = part_word(options.count, 'count', 'allowed', 'all') and 16 or 0
-        local micros = part_period(text.period, 'period')
-        check_units(text.units, 'limit', count)
-        micros = check_period(text.period, 'period', micros)
+    parse = function(limit)
+        local options, count = limit.options, limit.count
+        local keep = options.keep and read_period('keep', options.keep)
+        local most = options['keep-max'] and read_units('keep-max', options['keep-max'], 1048576)
+        local flags = read_word(options, 'count', 'allowed', 'all') and 16 or 0
+        local period = read_period('period', limit.period)
         if most and not keep then
-            fault(options['keep-max'], 'invalid option `keep-max`: expected `keep` with it, such as `keep=1h`')
+            fault('missing option `keep`: `keep-max` needs it')
         elseif not keep then
-            return pack('<BI4I6I4', 8 + flags, count, micros, 0)
+            return pack('<BI4I6I4', 8 + flags, count, period, 0)
         end
-        keep = check_period(options.keep, 'keep', keep)
-        if most and (most < 1 or most > 1048576) then
-            fault(options['keep-max'], string.format('invalid keep-max `%d`: expected 1 to 1048576', most))
-        end
-        return pack('<BI4I6I6I4I4', 40 + flags, count, micros, keep, most or keep_default(count, micros, keep), 0)
+        return pack('<BI4I6I6I4I4', 40 + flags, count, period, keep, most or keep_default(count, period, keep), 0)
     end,
 
     format = function(limit, option, count)
         option(limit.count_all, 'count=all')
         if limit.keep_units then
             local keep = unpack('<I6', limit.head, 12)
-            option(true, 'keep=' .. period_format(string.format('%d', keep)))
+            option(true, 'keep=' .. period_format(keep))
             option(limit.keep_units ~= keep_default(count, limit.period, keep),
                 string.format('keep-max=%d', limit.keep_units))
         end

@@ -1,9 +1,6 @@
 //! Links between Markdown files have a target.
 
-use std::{
-    fs,
-    path::{Component, Path, PathBuf},
-};
+use std::{fs, path::Path};
 
 use super::{files::RepoFile, findings::Findings};
 
@@ -51,9 +48,8 @@ fn fault(root: &Path, path: &str, target: &str) -> Option<String> {
         Some((file, anchor)) => (file, Some(anchor)),
         None => (target, None),
     };
-    let folder = Path::new(path).parent().unwrap_or(Path::new(""));
-    let file = if file.is_empty() { PathBuf::from(path) } else { plain(&folder.join(file)) };
-    let file = root.join(file);
+    let page = root.join(path);
+    let file = if file.is_empty() { page } else { page.with_file_name(file) };
     if !file.exists() {
         return Some("leads nowhere".to_owned());
     }
@@ -61,21 +57,6 @@ fn fault(root: &Path, path: &str, target: &str) -> Option<String> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let known = prose(&text).any(|(_, line)| heading(line).as_deref() == Some(anchor));
     (!known).then(|| format!("leads to no heading `{anchor}`"))
-}
-
-/// `path` without `..`.
-fn plain(path: &Path) -> PathBuf {
-    let mut plain = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::ParentDir => {
-                plain.pop();
-            }
-            Component::CurDir => {}
-            Component::Prefix(_) | Component::RootDir | Component::Normal(_) => plain.push(part),
-        }
-    }
-    plain
 }
 
 /// Anchor of the heading in `line`.
@@ -106,11 +87,5 @@ mod tests {
         assert_eq!(heading("## The seven integers"), Some("the-seven-integers".to_owned()));
         assert_eq!(heading("### `SG.TAKE key, policy`"), Some("sgtake-key-policy".to_owned()));
         assert_eq!(heading("#![x]"), None);
-    }
-
-    #[test]
-    fn plain_resolves_parent_folders() {
-        assert_eq!(plain(Path::new("docs/adr/../policies.md")), Path::new("docs/policies.md"));
-        assert_eq!(plain(Path::new("docs/./a.md")), Path::new("docs/a.md"));
     }
 }

@@ -1,6 +1,5 @@
 //! `cargo xtask tidy`: checks of this repository that no compiler makes. One rule per file.
 
-mod absences;
 mod architecture;
 mod arrows;
 mod circles;
@@ -10,14 +9,10 @@ pub(crate) mod findings;
 mod layers;
 mod licences;
 pub(crate) mod links;
-mod machine_paths;
 mod manifests;
 mod packages;
 mod release;
-mod rust_style;
-mod scenarios;
-mod sizes;
-mod versions;
+mod sources;
 
 use anyhow::Result;
 
@@ -35,17 +30,12 @@ pub(crate) fn run() -> Result<()> {
     let module_arrows = circles::arrows_by_crate(&files, &mut findings);
     circles::check(&module_arrows, &mut findings);
     layers::check(&files, &module_arrows, &mut findings);
-    absences::check(&files, &mut findings);
+    sources::check(&files, &mut findings);
     architecture::check(&files, &mut findings);
     packages::check(&root, &mut findings)?;
-    versions::check(&metadata, &mut findings);
     release::check(&metadata, &root, &mut findings)?;
     licences::check(&metadata, &root, &mut findings)?;
-    rust_style::check(&files, &mut findings);
-    sizes::check(&files, &mut findings);
-    machine_paths::check(&files, &mut findings);
     links::check(&files, &root, &mut findings);
-    scenarios::check(&root, &mut findings)?;
 
     findings.report("tidy")
 }

@@ -61,7 +61,7 @@ fn frame(kind: u8, flags: u8, stream: u32, length: usize, out: &mut Vec<u8>) {
 }
 
 /// The replies of a connection so far.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Answers {
     head: [u8; 9],
     head_length: usize,

@@ -16,46 +16,35 @@ use std::{
 
 use sluicegate_server::{Config, Server as OurServer};
 
-use self::load::Load;
 use crate::{
+    keys::{KeySequence, Random},
+    load::{Sample, Sizes},
     others::Others,
     pin,
-    report::{Bar, Table, median, ratio},
+    report::{Bar, Peer, Table, median, ratio},
     resp::{
-        load::Sample,
         peers,
         servers::{Server, free_address},
     },
 };
 
-/// Sizes of a run.
-#[derive(Clone, Copy, Debug)]
-struct Sizes {
-    rounds: usize,
-    connections: usize,
-    /// Concurrent calls per connection.
-    calls: usize,
-    users: u64,
-    warm_up: Duration,
-    measured: Duration,
-}
-
+/// Keys are users.
 const FULL: Sizes = Sizes {
     rounds: 9,
     connections: 8,
-    calls: 16,
-    users: 1_000_000,
+    keys: 1_000_000,
     warm_up: Duration::from_millis(200),
     measured: Duration::from_millis(1000),
 };
 const QUICK: Sizes = Sizes {
     rounds: 2,
     connections: 2,
-    calls: 2,
-    users: 100,
+    keys: 100,
     warm_up: Duration::from_millis(2),
     measured: Duration::from_millis(10),
 };
+/// Concurrent calls per connection, in a full and in a quick run.
+const CALLS: [u64; 2] = [16, 2];
 
 /// Rules for both descriptors of a call, in Sluicegate's format and in that of envoyproxy/ratelimit.
 const FORMS: [(&str, &str); 2] = [
@@ -101,24 +90,24 @@ struct Contender {
 }
 
 pub(crate) fn run(quick: bool) -> io::Result<()> {
-    let sizes = if quick { QUICK } else { FULL };
+    let (sizes, calls) = if quick { (QUICK, CALLS[1]) } else { (FULL, CALLS[0]) };
     let mut contenders = if quick { in_process()? } else { as_processes()? };
     println!(
         "grpc: {} rounds, {} connections with {} calls of 2 descriptors at a time, {} users",
-        sizes.rounds, sizes.connections, sizes.calls, sizes.users
+        sizes.rounds, sizes.connections, calls, sizes.keys
     );
     let others = Others::start();
     let before = servers_cpu(&contenders)?;
     for contender in &contenders {
-        let address = contender.server.address;
-        Load::connect(address, sizes.connections, sizes.calls, sizes.users, 0)?.fill()?;
+        let (address, users) = (contender.server.address, KeySequence::InOrder(0));
+        load::connect(address, sizes.connections, calls, users)?.send_at_least(sizes.keys)?;
     }
     for round in 0..sizes.rounds {
         // In reverse order in every second round, so that none always follows the same one.
         contenders.reverse();
         for contender in &mut contenders {
-            let seed = 1 + round as u64;
-            let sample = measure(contender, &sizes, seed);
+            let users = KeySequence::Random(Random::new(1 + round as u64), sizes.keys);
+            let sample = measure(contender, &sizes, calls, users);
             let named = |error| io::Error::other(format!("{}: {error}", contender.name));
             contender.samples.push(sample.map_err(named)?);
         }
@@ -136,10 +125,14 @@ fn servers_cpu(contenders: &[Contender]) -> io::Result<f64> {
     contenders.iter().map(|it| Ok(it.server.cpu()?.unwrap_or(0.0))).sum()
 }
 
-fn measure(contender: &Contender, sizes: &Sizes, seed: u64) -> io::Result<Sample> {
-    let address = contender.server.address;
-    let load = Load::connect(address, sizes.connections, sizes.calls, sizes.users, seed)?;
-    load.measure(sizes.warm_up, sizes.measured, || contender.server.cpu())
+fn measure(
+    contender: &Contender,
+    sizes: &Sizes,
+    calls: u64,
+    users: KeySequence,
+) -> io::Result<Sample> {
+    let load = load::connect(contender.server.address, sizes.connections, calls, users)?;
+    load.measure(sizes, || contender.server.cpu())
 }
 
 fn print(contenders: &[Contender]) {
@@ -159,7 +152,7 @@ fn print(contenders: &[Contender]) {
     for contender in contenders.iter().filter(|it| it.name != ECHO) {
         let ours = rates(contender);
         let work = format!("ShouldRateLimit, {}", contender.name);
-        let peer = (ECHO, shown(median(&echo)));
+        let peer = Peer::new(ECHO, shown(median(&echo)));
         let (shown, ratio) = (shown(median(&ours)), ratio(&ours, &echo));
         table.compare(&work, shown, peer, ratio, "x", Bar::AtLeast(0.75));
     }

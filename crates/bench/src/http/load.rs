@@ -1,23 +1,15 @@
-//! The load generator: one thread that keeps many connections busy, with one request at a time on each.
-//!
-//! Requests are prepared bytes in which only the key changes. Of a response only the status and the length are read,
-//! because a generator that does more work measures itself.
+//! Requests of HTTP/1.1 as load. Of a response only the status and the length are read.
 
 use std::{
     io::{self, Read as _, Write as _},
     net::{SocketAddr, TcpStream},
-    time::Duration,
 };
 
 use memchr::memmem;
 
 use crate::{
-    clock::instant,
-    resp::{
-        command::REPLY_TIMEOUT,
-        load::Sample,
-        poll::{Outgoing, Poll, READ, read},
-    },
+    keys::KeySequence,
+    load::{Exchange, Load, REPLY_TIMEOUT},
 };
 
 /// The digits of a key's number.
@@ -79,141 +71,41 @@ pub(super) fn send_one(address: SocketAddr, request: &Request) -> io::Result<()>
     }
 }
 
-/// Returns the number of the next key.
-pub(super) type NextKey = Box<dyn FnMut() -> u64>;
-
-/// Connections to one server.
-pub(super) struct Load {
-    poll: Poll,
-    clients: Vec<Client>,
+/// One request at a time, and its response so far.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
     request: Request,
-    answered: u64,
-    busy: usize,
-    stopping: bool,
-    ready: Vec<usize>,
-    buffer: Vec<u8>,
-}
-
-struct Client {
-    socket: TcpStream,
-    outgoing: Outgoing,
     answer: Answer,
 }
 
-impl Load {
-    pub(super) fn connect(
-        address: SocketAddr,
-        connections: usize,
-        request: &Request,
-    ) -> io::Result<Self> {
-        let poll = Poll::new()?;
-        let mut clients = Vec::new();
-        for number in 0..connections {
-            let socket = TcpStream::connect(address)?;
-            socket.set_nonblocking(true)?;
-            socket.set_nodelay(true)?;
-            poll.register(&socket, number)?;
-            let outgoing = Outgoing::new(request.bytes.clone());
-            clients.push(Client { socket, outgoing, answer: Answer::default() });
+/// Connects; each connection has one request at a time.
+pub(super) fn connect(
+    address: SocketAddr,
+    connections: usize,
+    request: &Request,
+    keys: KeySequence,
+) -> io::Result<Load<Call>> {
+    let call = Call { request: request.clone(), answer: Answer::default() };
+    Load::connect(address, connections, &call, keys)
+}
+
+impl Exchange for Call {
+    fn write(&mut self, bytes: &mut Vec<u8>, keys: &mut KeySequence) -> u64 {
+        self.answer = Answer::default();
+        if bytes.is_empty() {
+            bytes.clone_from(&self.request.bytes);
         }
-        Ok(Self {
-            poll,
-            clients,
-            request: request.clone(),
-            answered: 0,
-            busy: 0,
-            stopping: false,
-            ready: Vec::new(),
-            buffer: vec![0; READ],
-        })
+        self.request.draw(bytes, keys.next());
+        1
     }
 
-    /// Sends at least `requests` requests, and waits for all replies.
-    pub(super) fn send_at_least(mut self, requests: u64, mut draw: NextKey) -> io::Result<()> {
-        self.start(&mut draw)?;
-        while self.answered < requests {
-            self.turn(&mut draw)?;
-        }
-        self.stop(&mut draw)
-    }
-
-    /// Runs for `warm_up`, and then measures. `cpu` returns the server's processor time so far.
-    pub(super) fn measure(
-        mut self,
-        warm_up: Duration,
-        measured: Duration,
-        mut draw: NextKey,
-        cpu: impl Fn() -> io::Result<Option<f64>>,
-    ) -> io::Result<Sample> {
-        self.start(&mut draw)?;
-        let start = instant();
-        while start.elapsed() < warm_up {
-            self.turn(&mut draw)?;
-        }
-        let (start, before, cpu_before) = (instant(), self.answered, cpu()?);
-        while start.elapsed() < measured {
-            self.turn(&mut draw)?;
-        }
-        let (seconds, cpu_after) = (start.elapsed().as_secs_f64(), cpu()?);
-        let requests = (self.answered - before) as f64;
-        self.stop(&mut draw)?;
-        let cpu = cpu_before.zip(cpu_after).map(|(before, after)| after - before);
-        Ok(Sample { requests, seconds, cpu })
-    }
-
-    fn start(&mut self, draw: &mut NextKey) -> io::Result<()> {
-        (0..self.clients.len()).try_for_each(|number| self.send(number, draw))
-    }
-
-    fn stop(&mut self, draw: &mut NextKey) -> io::Result<()> {
-        self.stopping = true;
-        while self.busy > 0 {
-            self.turn(draw)?;
-        }
-        Ok(())
-    }
-
-    fn send(&mut self, number: usize, draw: &mut NextKey) -> io::Result<()> {
-        let client = &mut self.clients[number];
-        client.answer = Answer::default();
-        client.outgoing.rewind();
-        self.request.draw(&mut client.outgoing.bytes, draw());
-        client.outgoing.flush(&client.socket, number, &self.poll)?;
-        self.busy += 1;
-        Ok(())
-    }
-
-    /// Waits once, and reads from the sockets that are ready.
-    fn turn(&mut self, draw: &mut NextKey) -> io::Result<()> {
-        let mut ready = std::mem::take(&mut self.ready);
-        self.poll.wait(&mut ready, REPLY_TIMEOUT)?;
-        if ready.is_empty() {
-            return Err(io::Error::other(format!("no reply for {REPLY_TIMEOUT:?}")));
-        }
-        for &number in &ready {
-            let client = &mut self.clients[number];
-            if client.outgoing.waits() {
-                client.outgoing.flush(&client.socket, number, &self.poll)?;
-            }
-            let Some(count) = read(&client.socket, &mut self.buffer)? else { continue };
-            if count == 0 {
-                return Err(io::ErrorKind::ConnectionReset.into());
-            }
-            if client.answer.complete(&self.buffer[..count])? {
-                self.answered += 1;
-                self.busy -= 1;
-                if !self.stopping {
-                    self.send(number, draw)?;
-                }
-            }
-        }
-        self.ready = ready;
-        Ok(())
+    fn read(&mut self, bytes: &[u8]) -> io::Result<u64> {
+        Ok(self.answer.complete(bytes)?.into())
     }
 }
 
 /// A response so far.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Answer {
     /// The incomplete head, if it arrived in parts.
     head: Vec<u8>,

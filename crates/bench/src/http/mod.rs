@@ -4,7 +4,6 @@ mod echo;
 mod load;
 mod reload;
 mod servers;
-mod sizes;
 
 use std::{
     env,
@@ -12,23 +11,38 @@ use std::{
     net::TcpListener,
     process::Command as Program,
     thread,
+    time::Duration,
 };
 
 use self::{
-    load::{Load, Request},
+    load::Request,
     servers::{OURS, in_process_with, named, process_with, start},
-    sizes::{FULL, QUICK, Sizes},
 };
 use crate::{
-    keys::Random,
+    keys::{KeySequence, MAX_KEYS, Random},
+    load::{Sample, Sizes},
     others::Others,
     pin,
-    report::{Bar, Table, median, ratio},
+    report::{Bar, Peer, Table, median, ratio},
     resp::{
-        load::Sample,
         peers,
         servers::{Server, free_address},
     },
+};
+
+const FULL: Sizes = Sizes {
+    rounds: 9,
+    connections: 64,
+    keys: MAX_KEYS,
+    warm_up: Duration::from_millis(200),
+    measured: Duration::from_millis(1200),
+};
+const QUICK: Sizes = Sizes {
+    rounds: 2,
+    connections: 4,
+    keys: 1000,
+    warm_up: Duration::from_millis(2),
+    measured: Duration::from_millis(10),
 };
 
 const ECHO: &str = "hyper, only echoes";
@@ -74,13 +88,9 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
     let others = Others::start();
     let before = servers_cpu(&contenders)?;
     for contender in &contenders {
-        let mut next = 0;
-        let load = Load::connect(contender.server.address, connections, &contender.request);
-        let draw = Box::new(move || {
-            next += 1;
-            (next - 1) % keys
-        });
-        let filled = load.and_then(|load| load.send_at_least(keys, draw));
+        let (address, draw) = (contender.server.address, KeySequence::InOrder(0));
+        let load = load::connect(address, connections, &contender.request, draw);
+        let filled = load.and_then(|load| load.send_at_least(keys));
         filled.map_err(|error| named(contender.name, &error))?;
     }
     for round in 0..rounds {
@@ -106,10 +116,10 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
 }
 
 fn measure(contender: &Contender, sizes: &Sizes, seed: u64) -> io::Result<Sample> {
-    let (mut random, keys) = (Random::new(seed), sizes.keys);
-    let load = Load::connect(contender.server.address, sizes.connections, &contender.request)?;
-    let draw = Box::new(move || random.below(keys));
-    load.measure(sizes.warm_up, sizes.measured, draw, || contender.server.cpu())
+    let draw = KeySequence::Random(Random::new(seed), sizes.keys);
+    let address = contender.server.address;
+    let load = load::connect(address, sizes.connections, &contender.request, draw)?;
+    load.measure(sizes, || contender.server.cpu())
 }
 
 /// Our server and the echo server, in this process.
@@ -186,7 +196,7 @@ fn print(contenders: &[Contender]) {
     let mut compare =
         |work, figures: [Option<Vec<f64>>; 2], text: &dyn Fn(f64) -> String, peer, bar| {
             let [Some(ours), Some(theirs)] = figures else { return };
-            let peers = (peer, text(median(&theirs)));
+            let peers = Peer::new(peer, text(median(&theirs)));
             table.compare(work, text(median(&ours)), peers, ratio(&ours, &theirs), "x", bar);
         };
     compare("requests/s", [rate(OURS), rate(ECHO)], &thousands, ECHO, Bar::AtLeast(0.8));

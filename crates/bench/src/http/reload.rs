@@ -13,16 +13,15 @@ use std::{
 use memchr::memmem;
 
 use super::{
-    load,
-    load::{Load, Request},
+    load::{self, Request},
     servers::{in_process_with, named, process_with},
-    sizes::Sizes,
 };
 use crate::{
-    keys::Random,
+    keys::{KeySequence, Random},
+    load::{REPLY_TIMEOUT, Sample, Sizes},
     pin,
-    report::{Bar, Table},
-    resp::{command::REPLY_TIMEOUT, load::Sample, peers},
+    report::{Bar, Peer, Table},
+    resp::peers,
 };
 
 /// Measures the server without reloads, and then with them.
@@ -41,10 +40,9 @@ pub(super) fn run(sizes: &Sizes, quick: bool) -> io::Result<()> {
     let request = Request::gate();
     load::send_one(server.address, &request).map_err(|error| named("/v1/gate", &error))?;
     let measure = || -> io::Result<Sample> {
-        let mut random = Random::new(1);
-        let load = Load::connect(server.address, sizes.connections, &request)?;
-        let draw = Box::new(move || random.below(count));
-        load.measure(sizes.warm_up, sizes.measured, draw, || Ok(None))
+        let draw = KeySequence::Random(Random::new(1), count);
+        let load = load::connect(server.address, sizes.connections, &request, draw)?;
+        load.measure(sizes, || Ok(None))
     };
     let calm = measure()?;
     let done = AtomicBool::new(false);
@@ -63,7 +61,7 @@ pub(super) fn run(sizes: &Sizes, quick: bool) -> io::Result<()> {
     table.compare(
         &format!("/v1/gate, {count} rules, {reloads} reloads"),
         rate_text(&changing),
-        ("no reloads", rate_text(&calm)),
+        Peer::new("no reloads", rate_text(&calm)),
         rate(&changing) / rate(&calm),
         "x",
         Bar::None,
@@ -71,7 +69,7 @@ pub(super) fn run(sizes: &Sizes, quick: bool) -> io::Result<()> {
     table.compare(
         "failed requests during reloads",
         "0".to_owned(),
-        ("", String::new()),
+        Peer::none(),
         0.0,
         "",
         Bar::AtMost(0.0),

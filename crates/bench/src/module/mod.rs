@@ -12,17 +12,12 @@ use sluicegate_redis::script::Plan;
 use sluicegate_testing::Engine;
 
 use crate::{
-    keys::Random,
+    keys::{KeySequence, MAX_KEYS, Random},
+    load::Sizes,
     others::Others,
     pin,
-    report::{Bar, Table, median, ratio},
-    resp::{
-        Sizes,
-        command::{Command, KeySequence, MAX_KEYS},
-        load::Load,
-        peers,
-        servers::Server,
-    },
+    report::{Bar, Peer, Table, median, ratio},
+    resp::{command::Command, load, peers, servers::Server},
 };
 use servers::{call, info_number};
 
@@ -113,14 +108,7 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
         compare(engine, &subjects, &mut table);
         let written = written_by_denials(engine, &module)?;
         let work = format!("{}: bytes of append-only file per denial", engine.name());
-        table.compare(
-            &work,
-            format!("{written} B"),
-            ("", String::new()),
-            written,
-            "B",
-            Bar::AtMost(0.0),
-        );
+        table.compare(&work, format!("{written} B"), Peer::none(), written, "B", Bar::AtMost(0.0));
         for server in &servers {
             cpu += server.cpu()?.unwrap_or_default();
         }
@@ -189,7 +177,7 @@ fn fill(subjects: &mut [Subject], sizes: &Sizes) -> io::Result<()> {
         } else {
             KeySequence::InOrder(0)
         };
-        let load = Load::connect(address, sizes.connections, 16, &subject.command, draw)?;
+        let load = load::connect(address, sizes.connections, 16, &subject.command, draw)?;
         load.send_at_least(keys)?;
         subject.measure_bytes(sizes)?;
     }
@@ -213,9 +201,9 @@ impl Subject {
         let keys = if self.work.one_key { 1 } else { sizes.keys };
         let draw = KeySequence::Random(Random::new(seed), keys);
         let (pipeline, command) = (self.work.pipeline, &self.command);
-        let load = Load::connect(address, sizes.connections, pipeline, command, draw)?;
+        let load = load::connect(address, sizes.connections, pipeline, command, draw)?;
         call(address, &[b"CONFIG", b"RESETSTAT"])?;
-        let sample = load.measure(sizes.warm_up, sizes.measured, || Ok(None))?;
+        let sample = load.measure(sizes, || Ok(None))?;
         self.rates.push(sample.requests / sample.seconds);
         let stats_name = format!("cmdstat_{}:", self.stats_name);
         let calls = info_number(address, "commandstats", &format!("{stats_name}calls="))?;
@@ -233,7 +221,7 @@ fn written_by_denials(engine: Engine, module: &str) -> io::Result<f64> {
     let command = Command::new(&["CL.THROTTLE", "hotsluice:", "0", "24", "86400"]);
     let load = || {
         let draw = KeySequence::Random(Random::new(1), 1);
-        Load::connect(server.address, 1, 16, &command, draw)?.send_at_least(1000)
+        load::connect(server.address, 1, 16, &command, draw)?.send_at_least(1000)
     };
     load()?;
     let written = || info_number(server.address, "persistence", "aof_current_size:");
@@ -262,7 +250,7 @@ fn compare(engine: Engine, subjects: &[Subject], table: &mut Table) {
         let (own, theirs) = (rates_of(ours, work), rates_of(peer, work));
         let text = |rates: &[f64]| format!("{:.1} k/s", median(rates) / 1e3);
         let (bar, ratio) = (Bar::AtLeast(bar), ratio(own, theirs));
-        table.compare(&title, text(own), (peer, text(theirs)), ratio, "x", bar);
+        table.compare(&title, text(own), Peer::new(peer, text(theirs)), ratio, "x", bar);
     }
     let micros = [
         (DENIED, OURS, CELL, Bar::AtMost(0.5)),
@@ -273,7 +261,14 @@ fn compare(engine: Engine, subjects: &[Subject], table: &mut Table) {
         let title = format!("{}: {ours}, {}, us per call", engine.name(), work.name);
         let (own, theirs) = (micros_of(ours, work), micros_of(peer, work));
         let text = |micros: &[f64]| format!("{:.3} us", median(micros));
-        table.compare(&title, text(own), (peer, text(theirs)), ratio(own, theirs), "x", bar);
+        table.compare(
+            &title,
+            text(own),
+            Peer::new(peer, text(theirs)),
+            ratio(own, theirs),
+            "x",
+            bar,
+        );
     }
     for (index, (state, bar)) in
         [("", Bar::AtMost(1.0)), (", after the run", Bar::None)].into_iter().enumerate()
@@ -283,6 +278,6 @@ fn compare(engine: Engine, subjects: &[Subject], table: &mut Table) {
         let (own, theirs) = (bytes(OURS), bytes(CELL));
         let text = |bytes: f64| format!("{bytes:.0} B");
         let title = format!("{}: bytes per key{state}", engine.name());
-        table.compare(&title, text(own), (CELL, text(theirs)), own / theirs, "x", bar);
+        table.compare(&title, text(own), Peer::new(CELL, text(theirs)), own / theirs, "x", bar);
     }
 }

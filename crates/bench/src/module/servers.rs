@@ -12,9 +12,9 @@ use sluicegate_resp::{Value, decode, encode_command};
 use sluicegate_testing::Engine;
 
 use crate::{
+    load::REPLY_TIMEOUT,
     pin,
     resp::{
-        command::REPLY_TIMEOUT,
         peers,
         servers::{Server, free_address},
     },

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use super::poll::{Outgoing, Poll, READ, read};
+use crate::load::poll::{Outgoing, Poll, READ, read};
 
 /// As long as a real reply.
 const REPLY: &[u8] = b"*5\r\n:0\r\n:10000\r\n:9999\r\n:-1\r\n:3600\r\n";

@@ -3,19 +3,14 @@
 use std::{
     io::{self, Read, Write},
     net::{SocketAddr, TcpStream},
-    time::Duration,
 };
 
 use sluicegate_resp::{Value, decode, encode_command};
 
-use crate::keys::Random;
+use crate::load::REPLY_TIMEOUT;
 
-/// Time limit for a reply.
-pub(crate) const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 /// The number in a key, in decimal, in two parts of three digits.
 const DIGITS: usize = 6;
-/// Maximum number of keys.
-pub(crate) const MAX_KEYS: u64 = 1_000_000;
 
 /// The bytes of a command with a key of sixteen bytes.
 #[derive(Clone, Debug)]
@@ -107,30 +102,10 @@ impl Command {
     }
 }
 
-/// A sequence of keys.
-#[derive(Debug)]
-pub(crate) enum KeySequence {
-    Random(Random, u64),
-    /// Each key once, from 0.
-    InOrder(u64),
-}
-
-impl KeySequence {
-    #[inline]
-    pub(crate) const fn next(&mut self) -> u64 {
-        match self {
-            Self::Random(random, keys) => random.below(*keys),
-            Self::InOrder(next) => {
-                *next += 1;
-                *next - 1
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keys::KeySequence;
 
     #[test]
     fn draw_sets_key_of_each_command() {

@@ -11,11 +11,10 @@ use std::{
 use super::{
     baseline,
     command::Command,
-    load::Sample,
     peers,
     servers::{Server, free_address},
 };
-use crate::{ours, pin};
+use crate::{load::Sample, ours, pin};
 
 pub(super) const BASELINE: &str = "baseline server";
 pub(super) const OURS: &str = "sluicegate";

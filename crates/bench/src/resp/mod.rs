@@ -5,7 +5,6 @@ pub(crate) mod command;
 mod contenders;
 pub(crate) mod load;
 pub(crate) mod peers;
-pub(crate) mod poll;
 mod results;
 pub(crate) mod servers;
 
@@ -17,20 +16,12 @@ use std::{
 };
 
 use contenders::{Contender, PIPELINES};
-use load::{Load, Sample};
 
-use crate::{keys::Random, others::Others};
-use command::{KeySequence, MAX_KEYS};
-
-/// Sizes of a run.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sizes {
-    pub(crate) rounds: usize,
-    pub(crate) connections: usize,
-    pub(crate) keys: u64,
-    pub(crate) warm_up: Duration,
-    pub(crate) measured: Duration,
-}
+use crate::{
+    keys::{KeySequence, MAX_KEYS, Random},
+    load::{Load, Sample, Sizes},
+    others::Others,
+};
 
 const FULL: Sizes = Sizes {
     rounds: 5,
@@ -99,7 +90,7 @@ fn in_turn(
 fn measure(contender: &Contender, sizes: &Sizes, pipeline: usize, seed: u64) -> io::Result<Sample> {
     let draw = KeySequence::Random(Random::new(seed), sizes.keys);
     let load = connect(contender, sizes, pipeline, draw)?;
-    load.measure(sizes.warm_up, sizes.measured, || contender.server.cpu())
+    load.measure(sizes, || contender.server.cpu())
 }
 
 fn connect(
@@ -107,9 +98,9 @@ fn connect(
     sizes: &Sizes,
     pipeline: usize,
     draw: KeySequence,
-) -> io::Result<Load> {
+) -> io::Result<Load<load::Pipeline>> {
     let (address, command) = (contender.server.address, &contender.command);
-    Load::connect(address, sizes.connections, pipeline, command, draw)
+    load::connect(address, sizes.connections, pipeline, command, draw)
 }
 
 fn named(contender: &Contender, error: &io::Error) -> io::Error {

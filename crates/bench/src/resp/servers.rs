@@ -10,8 +10,7 @@ use std::{
     time::Duration,
 };
 
-use super::command::REPLY_TIMEOUT;
-use crate::{clock::instant, others::ticks, pin};
+use crate::{clock::instant, load::REPLY_TIMEOUT, others::ticks, pin};
 
 /// A running server: a process, which ends with this value, or a thread of this process.
 #[derive(Debug)]

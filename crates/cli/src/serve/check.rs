@@ -1,52 +1,47 @@
-//! Settings that need each other, or exclude each other.
+//! Settings that have no effect without, or beside, others.
+//!
+//! clap's `requires` and `conflicts_with` cannot say this: an error of the former does not name the option that needs
+//! another, the latter counts a flag that the environment switches off, and neither depends on values or sources.
 
 use anyhow::bail;
 use clap::{ArgMatches, parser::ValueSource};
 
-use crate::{
-    usage::{Origin, Origins},
-    values::OptionalListener,
-};
+use crate::usage::{Origin, Origins};
 
-/// A setting, and the one that it requires.
-const NEEDS: [(&str, &str); 21] = [
-    ("tls-cert", "tls-key"),
-    ("tls-key", "tls-cert"),
-    ("tls-client-ca", "tls-cert"),
-    ("http-tls-cert", "http-tls-key"),
-    ("http-tls-key", "http-tls-cert"),
-    ("http-tls-client-ca", "http-tls-cert"),
-    ("grpc-tls-cert", "grpc-tls-key"),
-    ("grpc-tls-key", "grpc-tls-cert"),
-    ("grpc-tls-client-ca", "grpc-tls-cert"),
-    ("store-prefix", "store"),
-    ("store-deadline", "store"),
-    ("store-denial-cache", "store"),
-    ("store-ca", "store"),
-    ("store-cert", "store-key"),
-    ("store-key", "store-cert"),
-    ("store-cert", "store"),
-    ("on-error", "store"),
-    ("fallback-denial-status", "store"),
-    ("otlp-sample", "otlp"),
-    ("snapshot-every", "state-file"),
-    ("unix-permissions", "unix"),
-];
+/// When a setting has an effect.
+#[derive(Debug)]
+enum Need {
+    /// If this one is set.
+    With(&'static str),
+    /// If this one is not set, and why.
+    Without(&'static str, &'static str),
+    /// Unless all of these have this value, and why.
+    Unless(&'static [&'static str], &'static str, &'static str),
+}
 
-/// Two settings that exclude each other, and why.
-const EXCLUDES: [(&str, &str, &str); 5] = [
-    ("state-file", "store", "the store keeps the state"),
-    ("max-memory", "store", "the state is in the store"),
-    ("when-full", "store", "the state is in the store"),
-    ("state-file", "test-clock", "the state of a test clock is not kept"),
-    ("store-prefix", "test-clock", "keys of a test clock have the prefix `sg:test:`"),
-];
-
-/// A listener, its protocol, and the settings that have no effect while it is off.
-const LISTENERS: [(&str, &str, &[&str]); 2] = [
+/// Settings, and what they need.
+const NEEDS: [(&[&str], Need); 21] = [
+    (&["tls-cert"], Need::With("tls-key")),
+    (&["tls-key", "tls-client-ca"], Need::With("tls-cert")),
+    (&["http-tls-cert"], Need::With("http-tls-key")),
+    (&["http-tls-key", "http-tls-client-ca"], Need::With("http-tls-cert")),
+    (&["grpc-tls-cert"], Need::With("grpc-tls-key")),
+    (&["grpc-tls-key", "grpc-tls-client-ca"], Need::With("grpc-tls-cert")),
+    (&["store-cert"], Need::With("store-key")),
+    (&["store-key"], Need::With("store-cert")),
+    (&["store-prefix", "store-deadline", "store-denial-cache", "store-ca"], Need::With("store")),
+    (&["store-cert", "on-error", "fallback-denial-status"], Need::With("store")),
+    (&["otlp-sample"], Need::With("otlp")),
+    (&["snapshot-every"], Need::With("state-file")),
+    (&["unix-permissions"], Need::With("unix")),
+    (&["state-file"], Need::Without("store", "the store keeps the state")),
+    (&["max-memory", "when-full"], Need::Without("store", "the state is in the store")),
+    (&["state-file"], Need::Without("test-clock", "the state of a test clock is not kept")),
     (
-        "http",
-        "HTTP",
+        &["store-prefix"],
+        Need::Without("test-clock", "keys of a test clock have the prefix `sg:test:`"),
+    ),
+    (
         &[
             "http-tls-cert",
             "http-token",
@@ -58,71 +53,68 @@ const LISTENERS: [(&str, &str, &[&str]); 2] = [
             "gate-address-header",
             "dashboard",
         ],
+        Need::Unless(&["http"], OFF, "it is a setting of HTTP"),
     ),
-    ("grpc", "gRPC", &["grpc-tls-cert", "envoy-headers", "envoy-metadata", "grpc-max-age"]),
+    (
+        &["grpc-tls-cert", "envoy-headers", "envoy-metadata", "grpc-max-age"],
+        Need::Unless(&["grpc"], OFF, "it is a setting of gRPC"),
+    ),
+    (
+        &["fallback-denial-status"],
+        Need::Unless(&["http", "grpc"], OFF, "it is a setting of HTTP and gRPC"),
+    ),
+    (
+        &["gate-address-header"],
+        Need::Unless(&["http-trusted-hops"], "0", "addresses of clients are not read then"),
+    ),
 ];
+const OFF: &str = "off";
+
+impl Need {
+    fn is_met(&self, serve: &ArgMatches) -> bool {
+        match self {
+            Self::With(other) => is_given(serve, other),
+            Self::Without(other, _) => !is_given(serve, other),
+            Self::Unless(others, value, _) => others.iter().any(|other| {
+                !values(serve, other).all(|actual| actual.eq_ignore_ascii_case(value))
+            }),
+        }
+    }
+}
 
 /// Why a setting has no effect.
 pub(super) fn unused(name: &str, serve: &ArgMatches) -> Option<String> {
-    let given = |name: &str| is_given(serve, name);
-    let needed = NEEDS.iter().find(|(it, needed)| *it == name && !given(needed));
-    if let Some((_, needed)) = needed {
-        return Some(format!("{needed} is not set"));
-    }
-    let other = EXCLUDES.iter().find(|(it, other, _)| *it == name && given(other));
-    if let Some((_, other, _)) = other {
-        return Some(format!("{other} is set"));
-    }
-    let mut off = LISTENERS.iter().filter(|(listener, ..)| is_off(serve, listener));
-    let (listener, ..) = off.find(|(.., names)| names.contains(&name))?;
-    Some(format!("{listener} is off"))
+    let (_, need) =
+        NEEDS.iter().find(|(names, need)| names.contains(&name) && !need.is_met(serve))?;
+    Some(match need {
+        Need::With(other) => format!("{other} is not set"),
+        Need::Without(other, _) => format!("{other} is set"),
+        Need::Unless([other], value, _) => format!("{other} is {value}"),
+        Need::Unless(others, value, _) => format!("{} are {value}", others.join(" and ")),
+    })
 }
 
+/// Rejects settings that are given and have no effect.
 pub(super) fn check(serve: &ArgMatches, origins: &Origins<'_>) -> anyhow::Result<()> {
-    let given = |name: &str| is_given(serve, name);
-    for (name, needed) in NEEDS {
-        if given(name) && !given(needed) {
-            let (before, called) = origins.call(name);
-            bail!("{before}missing --{needed}: {called} needs it");
-        }
-    }
-    for (name, other, reason) in EXCLUDES {
-        if given(name) && given(other) {
-            let ((before, called), (_, other)) = (origins.call(name), origins.call(other));
-            bail!("{before}invalid {called} together with {other}: {reason}; remove one of them");
-        }
-    }
-    // The environment and a file may be those of many servers, some of which have the listener.
-    let is_option = |name: &str| given(name) && origins.origin(name) == Some(Origin::Flag);
-    for (listener, protocol, names) in LISTENERS {
-        if let Some(name) = names.iter().find(|name| is_off(serve, listener) && is_option(name)) {
-            let ((before, called), (_, listener)) = (origins.call(name), origins.call(listener));
-            let reason = format!("it is a setting of {protocol}; remove one of them");
-            bail!("{before}invalid {called} together with {listener} `off`: {reason}");
-        }
-    }
-    let status = "fallback-denial-status";
-    if is_option(status) && LISTENERS.iter().all(|(listener, ..)| is_off(serve, listener)) {
-        let [(before, called), (_, http), (_, grpc)] =
-            [status, "http", "grpc"].map(|name| origins.call(name));
-        bail!(
-            "{before}invalid {called} together with {http} `off` and {grpc} `off`: it is a setting of HTTP and \
-             gRPC; remove it, or switch one of them on"
-        );
-    }
-    let hops = "http-trusted-hops";
-    if given("gate-address-header") && serve.get_one::<usize>("http_trusted_hops") == Some(&0) {
-        let ((before, called), (_, hops)) =
-            (origins.call("gate-address-header"), origins.call(hops));
-        let reason = "addresses of clients are not read then; remove one of them";
-        bail!("{before}invalid {called} together with {hops} `0`: {reason}");
+    for (names, need) in NEEDS.iter().filter(|(_, need)| !need.is_met(serve)) {
+        // The environment and a file may be those of many servers, some of which have the listener.
+        let only_flags = matches!(need, Need::Unless(_, OFF, _));
+        let counts = |name: &str| !only_flags || origins.origin(name) == Some(Origin::Flag);
+        let Some(name) = names.iter().find(|name| is_given(serve, name) && counts(name)) else {
+            continue;
+        };
+        let (before, called) = origins.call(name);
+        let (others, reason) = match need {
+            Need::With(other) => bail!("{before}missing --{other}: {called} needs it"),
+            Need::Without(other, reason) => (origins.call(other).1, reason),
+            Need::Unless(others, value, reason) => {
+                let others = others.iter().map(|it| format!("{} `{value}`", origins.call(it).1));
+                (others.collect::<Vec<_>>().join(" and "), reason)
+            }
+        };
+        bail!("{before}invalid {called} together with {others}: {reason}; remove one of them");
     }
     Ok(())
-}
-
-/// Whether a listener is off.
-fn is_off(serve: &ArgMatches, listener: &str) -> bool {
-    serve.get_one::<OptionalListener>(listener).is_some_and(|listener| listener.0.is_none())
 }
 
 /// Whether a setting has a value of its own. One that is switched off has none.
@@ -131,8 +123,12 @@ fn is_given(serve: &ArgMatches, name: &str) -> bool {
     // The environment can switch a flag off.
     let flag = serve.try_get_one::<bool>(&id).ok().flatten();
     let source = serve.value_source(&id);
-    let mut values = serve.get_raw(&id).into_iter().flatten();
     matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable))
         && flag != Some(&false)
-        && !values.any(|value| value == "off" || value == "none")
+        && !values(serve, name).any(|value| value == OFF || value == "none")
+}
+
+/// The values of a setting as they are written.
+fn values<'m>(serve: &'m ArgMatches, name: &str) -> impl Iterator<Item = &'m std::ffi::OsStr> {
+    serve.get_raw(&name.replace('-', "_")).into_iter().flatten()
 }

@@ -10,13 +10,13 @@ use crate::values::{self, Choices};
 #[derive(Args, Debug)]
 pub(super) struct Envoy {
     /// Rate limit headers that Envoy is to add to responses; Envoy can also add its own
-    #[arg(long, value_name = "HEADERS", default_value = "none", value_parser = values::choice(HEADERS))]
+    #[arg(long, value_name = "HEADERS", default_value = values::word(HEADERS, &EnvoyConfig::default().headers), value_parser = values::choice(HEADERS))]
     envoy_headers: EnvoyHeaders,
     /// Return the descriptors of each request to Envoy, as dynamic metadata
     #[arg(long, value_parser = values::switch)]
     envoy_metadata: bool,
     /// Close gRPC connections at about this age, to rebalance clients over servers; 0 disables it
-    #[arg(long, value_name = "DURATION", default_value = "0", value_parser = values::seconds)]
+    #[arg(long, value_name = "DURATION", default_value = values::span_text(EnvoyConfig::default().max_age), value_parser = values::seconds)]
     grpc_max_age: Duration,
 }
 

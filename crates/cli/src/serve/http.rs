@@ -10,7 +10,7 @@ use crate::values::{self, Choices};
 #[derive(Args, Debug)]
 pub(super) struct Http {
     /// What the dashboard shows, at `/` of --http
-    #[arg(long, value_name = "MODE", default_value = "on", value_parser = values::choice(DASHBOARDS))]
+    #[arg(long, value_name = "MODE", default_value = values::word(DASHBOARDS, &Config::default().dashboard), value_parser = values::choice(DASHBOARDS))]
     dashboard: DashboardMode,
     /// Token that HTTP clients must send (`Authorization: Bearer TOKEN`)
     #[arg(long, value_name = "TOKEN", value_parser = values::secret)]
@@ -20,10 +20,10 @@ pub(super) struct Http {
     #[arg(long, value_name = "HOSTS", value_delimiter = ',', value_parser = host)]
     http_allowed_hosts: Vec<String>,
     /// Rate limit headers of HTTP responses, unless a request chooses others
-    #[arg(long, value_name = "HEADERS", default_value = "ietf", value_parser = values::choice(HEADERS))]
+    #[arg(long, value_name = "HEADERS", default_value = values::word(HEADERS, &Config::default().http.headers), value_parser = values::choice(HEADERS))]
     http_headers: HttpHeaders,
     /// Number of trusted proxies in front of `/v1/gate`
-    #[arg(long, value_name = "N", default_value = "1", value_parser = values::count)]
+    #[arg(long, value_name = "N", default_value = Config::default().http.trusted_hops.to_string(), value_parser = values::count)]
     http_trusted_hops: usize,
     /// Only header that holds the original path and query at `/v1/gate`; otherwise X-Forwarded-Uri,
     /// X-Original-URI and X-Original-URL, which must agree

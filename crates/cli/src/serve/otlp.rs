@@ -3,15 +3,12 @@
 use clap::Args;
 use sluicegate_server::{OtlpEndpoint, Telemetry};
 
-use super::print::without_login;
-use crate::usage::Origins;
-
 #[derive(Args, Debug)]
 pub(super) struct Otlp {
     /// Send spans of requests, and of round trips to the store, to this OpenTelemetry collector (OTLP over
     /// HTTP): http://HOST:4318
     #[arg(long, value_name = "URL")]
-    otlp: Option<String>,
+    otlp: Option<OtlpEndpoint>,
     /// Share of the requests to record, from 0 to 1, among those whose caller sends no `traceparent`
     #[arg(long, value_name = "RATIO", default_value = "0.01", value_parser = ratio)]
     otlp_sample: f64,
@@ -19,13 +16,8 @@ pub(super) struct Otlp {
 
 impl Otlp {
     /// The recorder of spans, if there is a collector.
-    pub(super) fn telemetry(self, origins: &Origins<'_>) -> anyhow::Result<Option<Telemetry>> {
-        let Some(url) = self.otlp else { return Ok(None) };
-        let endpoint = url.parse::<OtlpEndpoint>();
-        // An error never contains a password, although a URL here should have none.
-        let endpoint = endpoint
-            .map_err(|expected| origins.invalid("otlp", &without_login(&url), &expected))?;
-        Ok(Some(Telemetry::new(endpoint, self.otlp_sample)))
+    pub(super) fn telemetry(self) -> Option<Telemetry> {
+        self.otlp.map(|endpoint| Telemetry::new(endpoint, self.otlp_sample))
     }
 }
 

@@ -6,7 +6,7 @@ use clap::ArgMatches;
 use toml::Value;
 
 use super::{check::unused, file::Setting};
-use crate::usage::{MASKED, Origin, Origins, SECRETS};
+use crate::usage::{MASKED, Origin, Origins, SECRETS, URLS, without_login};
 
 /// Every setting with its value and its source. Settings without a value, or without effect, are comments.
 pub(super) fn in_force(settings: &[Setting], serve: &ArgMatches, origins: &Origins<'_>) -> String {
@@ -56,20 +56,13 @@ fn masked_value(name: &str, value: &str) -> String {
     if SECRETS.contains(&name) {
         return Value::String(MASKED.to_owned()).to_string();
     }
-    if ["store", "otlp"].contains(&name) {
+    if URLS.contains(&name) {
         return Value::String(without_login(value)).to_string();
     }
     match value.parse::<i64>() {
         Ok(number) if number.to_string() == value => value.to_owned(),
         _ => Value::String(value.to_owned()).to_string(),
     }
-}
-
-/// A URL without its user and password.
-pub(super) fn without_login(url: &str) -> String {
-    let Some((front, host)) = url.rsplit_once('@') else { return url.to_owned() };
-    let scheme = front.split_once("://").map_or("", |(scheme, _)| scheme);
-    format!("{scheme}://{MASKED}@{host}")
 }
 
 #[cfg(test)]

@@ -50,31 +50,31 @@ struct Listeners {
     #[arg(
         long,
         value_name = "ADDRESS:PORT",
-        default_value = "127.0.0.1:6380",
-        value_parser = values::listen_address::<6380>
+        default_value = Config::default().resp.address.to_string(),
+        value_parser = values::listen_address(Some(Config::default().resp.address))
     )]
     listen: ListenAddress,
     /// Address for HTTP, or `off`
     #[arg(
         long,
         value_name = "ADDRESS:PORT|off",
-        default_value = "127.0.0.1:8080",
-        value_parser = values::optional_listener::<8080>
+        default_value = values::listener_text(Config::default().http.address),
+        value_parser = values::optional_listener(Config::default().http.address)
     )]
     http: OptionalListener,
     /// Address for gRPC (Envoy), or `off`
     #[arg(
         long,
         value_name = "ADDRESS:PORT|off",
-        default_value = "127.0.0.1:8081",
-        value_parser = values::optional_listener::<8081>
+        default_value = values::listener_text(Config::default().envoy.address),
+        value_parser = values::optional_listener(Config::default().envoy.address)
     )]
     grpc: OptionalListener,
     /// Additional Unix socket for Redis clients
     #[arg(long, value_name = "PATH")]
     unix: Option<PathBuf>,
     /// Permissions of the Unix socket, in octal
-    #[arg(long, value_name = "MODE", default_value = "700", value_parser = octal)]
+    #[arg(long, value_name = "MODE", default_value = format!("{:o}", Config::default().resp.unix_permissions), value_parser = octal)]
     unix_permissions: u32,
     /// Password that Redis clients must send (`AUTH`)
     #[arg(long, value_name = "PASSWORD", value_parser = values::secret)]
@@ -94,43 +94,43 @@ struct RuleFiles {
 #[derive(Args, Debug)]
 struct Limits {
     /// Maximum number of connected clients, all protocols together
-    #[arg(long, value_name = "N", default_value = "10000", value_parser = values::positive)]
+    #[arg(long, value_name = "N", default_value = Config::default().max_clients.to_string(), value_parser = values::positive)]
     max_clients: usize,
     /// Memory for requests and replies in transit, all clients together
-    #[arg(long, value_name = "SIZE", default_value = "64mb", value_parser = values::buffer_memory)]
+    #[arg(long, value_name = "SIZE", default_value = values::size_text(Config::default().max_buffer_memory), value_parser = values::buffer_memory)]
     max_buffer_memory: usize,
     /// Close clients that send no request for this long; 0 disables it
-    #[arg(long, value_name = "DURATION", default_value = "0", value_parser = values::seconds)]
+    #[arg(long, value_name = "DURATION", default_value = values::span_text(Config::default().timeouts.idle), value_parser = values::seconds)]
     timeout: Duration,
     /// Close clients that do not finish a request within this time; 0 disables it
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = values::seconds)]
+    #[arg(long, value_name = "DURATION", default_value = values::span_text(Config::default().timeouts.input), value_parser = values::seconds)]
     input_timeout: Duration,
     /// Close clients that stop reading replies for this long; at least 1s
     #[arg(
         long,
         value_name = "DURATION",
-        default_value = "10s",
+        default_value = values::span_text(Config::default().timeouts.output),
         value_parser = values::seconds_from_one
     )]
     output_timeout: Duration,
     /// Threads that serve clients; `auto` is one per core
-    #[arg(long, value_name = "N|auto", default_value = "auto", value_parser = workers)]
+    #[arg(long, value_name = "N|auto", default_value = workers_text(Config::default().workers), value_parser = workers)]
     workers: Workers,
 }
 
 #[derive(Args, Debug)]
 struct Memory {
     /// Memory for the state of keys
-    #[arg(long, value_name = "SIZE", default_value = "1gb", value_parser = values::state_memory)]
+    #[arg(long, value_name = "SIZE", default_value = values::size_text(Config::default().memory.max_bytes), value_parser = values::state_memory)]
     max_memory: usize,
     /// Decision for a new key when the table is full
-    #[arg(long, value_name = "DECISION", default_value = "deny", value_parser = values::choice(WHEN_FULL))]
+    #[arg(long, value_name = "DECISION", default_value = values::word(WHEN_FULL, &Config::default().memory.when_full), value_parser = values::choice(WHEN_FULL))]
     when_full: WhenFull,
     /// File that keeps the state over a restart
     #[arg(long, value_name = "PATH")]
     state_file: Option<PathBuf>,
     /// Interval of writes to the state file; 0 writes only when the server stops
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = values::seconds)]
+    #[arg(long, value_name = "DURATION", default_value = values::span_text(Config::default().memory.snapshot_every), value_parser = values::seconds)]
     snapshot_every: Duration,
 }
 
@@ -180,10 +180,8 @@ impl Serve {
         config.memory.when_full = self.memory.when_full;
         config.memory.state_file = self.memory.state_file;
         config.memory.snapshot_every = self.memory.snapshot_every;
-        if let Some((store, fallback_denial)) = self.store.config(origins)? {
-            (config.store, config.fallback_denial) = (Some(store), fallback_denial);
-        }
-        config.telemetry = self.otlp.telemetry(origins)?;
+        self.store.apply(&mut config);
+        config.telemetry = self.otlp.telemetry();
         config.test_clock = self.tests.test_clock;
         Ok(config)
     }
@@ -218,23 +216,13 @@ fn workers(text: &str) -> Result<Workers, String> {
         .ok_or_else(|| "expected a whole number from 1 to 1024, or `auto`".to_owned())
 }
 
+fn workers_text(count: Option<usize>) -> String {
+    count.map_or_else(|| "auto".to_owned(), |count| count.to_string())
+}
+
 #[cfg(test)]
 mod tests {
-    use clap::{CommandFactory, FromArgMatches};
-
     use super::*;
-    use crate::arguments::{Arguments, Command};
-
-    #[test]
-    fn defaults_are_those_of_the_server() {
-        let command = Arguments::command();
-        let matches = command.clone().try_get_matches_from(["sluicegate", "serve"]).unwrap();
-        let arguments = Arguments::from_arg_matches(&matches).unwrap();
-        let Command::Serve(options) = arguments.command else { panic!("another command") };
-        let origins = Origins { command: &command, arguments: &[], file: None };
-        let config = options.config(&origins).unwrap();
-        assert_eq!(format!("{config:?}"), format!("{:?}", Config::default()));
-    }
 
     #[test]
     fn modes_and_workers_are_checked() {

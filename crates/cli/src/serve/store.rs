@@ -1,19 +1,19 @@
 //! State in Redis or Valkey.
 
-use sluicegate_core::OnError;
 use std::{path::PathBuf, time::Duration};
 
-use anyhow::bail;
 use clap::Args;
-use sluicegate_server::{FallbackDenial, StoreConfig};
+use sluicegate_core::OnError;
+use sluicegate_redis::Options;
+use sluicegate_server::{Config, FallbackDenial, StoreConfig};
 
-use crate::{usage::Origins, values};
+use crate::values::{self, Choices};
 
 #[derive(Args, Debug)]
 pub(super) struct Store {
     /// Keep the state in Redis or Valkey, shared by all servers: redis://HOST, rediss://HOST,
     /// redis+cluster://HOST,HOST or redis+sentinel://HOST,HOST/NAME
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = url)]
     store: Option<String>,
     /// Prefix of every key in the store
     #[arg(long, value_name = "PREFIX")]
@@ -22,12 +22,12 @@ pub(super) struct Store {
     #[arg(
         long,
         value_name = "DURATION",
-        default_value = "15ms",
+        default_value = values::span_text(Options::default().deadline),
         value_parser = values::store_deadline
     )]
     store_deadline: Duration,
     /// Repeat a denial for up to this long without a request to the store; 0 disables it
-    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = values::denial_cache)]
+    #[arg(long, value_name = "DURATION", default_value = values::span_text(Options::default().max_denial_cache), value_parser = values::denial_cache)]
     store_denial_cache: Duration,
     /// Authority of the store's certificate (PEM); otherwise those that the system trusts
     #[arg(long, value_name = "PATH")]
@@ -44,42 +44,43 @@ pub(super) struct Store {
         long,
         env = "SLUICEGATE_ON_ERROR",
         value_name = "deny|allow|local[=1/N]",
-        default_value = "deny",
+        default_value = values::word(PLAIN, &OnError::default()),
         value_parser = on_error
     )]
     on_error: OnError,
     /// HTTP status of a denial that is due to an unavailable store; with 429, Envoy gets OVER_LIMIT
     /// instead of UNAVAILABLE
-    #[arg(long, value_name = "503|429", default_value = "503", value_parser = fallback_denial)]
+    #[arg(long, value_name = "503|429", default_value = FallbackDenial::default().status().to_string(), value_parser = fallback_denial)]
     fallback_denial_status: FallbackDenial,
 }
 
+/// Decisions that are one word.
+const PLAIN: Choices<OnError> = &[("deny", "", OnError::Deny), ("allow", "", OnError::Allow)];
+
 impl Store {
-    /// The store, if there is one.
-    pub(super) fn config(
-        self,
-        origins: &Origins<'_>,
-    ) -> anyhow::Result<Option<(StoreConfig, FallbackDenial)>> {
-        let Some(url) = self.store else { return Ok(None) };
-        // The error of the store itself cannot name the option, the variable or the line.
-        if !url.contains("://") {
-            let (before, called) = origins.call("store");
-            // It may have a password before `@`.
-            let shown = if url.contains('@') { String::new() } else { format!(" `{url}`") };
-            bail!(
-                "{before}invalid {called}{shown}: missing `://`: expected redis://HOST, rediss://HOST, \
-                 redis+cluster://HOST,HOST or redis+sentinel://HOST,HOST/NAME"
-            );
-        }
-        let mut config = StoreConfig::new(url);
-        let options = &mut config.redis;
+    pub(super) fn apply(self, config: &mut Config) {
+        let Some(url) = self.store else { return };
+        let mut store = StoreConfig::new(url);
+        let options = &mut store.redis;
         options.prefix = self.store_prefix.unwrap_or_default().into_bytes();
         options.deadline = self.store_deadline;
         options.max_denial_cache = self.store_denial_cache;
         options.tls.ca = self.store_ca;
         options.tls.client = self.store_cert.zip(self.store_key);
-        config.on_error = self.on_error;
-        Ok(Some((config, self.fallback_denial_status)))
+        store.on_error = self.on_error;
+        (config.store, config.fallback_denial) = (Some(store), self.fallback_denial_status);
+    }
+}
+
+/// A URL. The store reports all other errors, but cannot name the option, the variable or the line.
+fn url(text: &str) -> Result<String, String> {
+    match text.contains("://") {
+        true => Ok(text.to_owned()),
+        false => {
+            Err("missing `://`: expected redis://HOST, rediss://HOST, redis+cluster://HOST,HOST \
+                      or redis+sentinel://HOST,HOST/NAME"
+                .to_owned())
+        }
     }
 }
 

@@ -146,7 +146,7 @@ fn config_settings_of_listeners_that_are_off_are_without_effect() {
         "# http-trusted-hops = 1 # default, without effect: http is off",
         "# envoy-headers = \"none\" # default, without effect: grpc is off",
         "# envoy-metadata = false # default, without effect: grpc is off",
-        "# snapshot-every = \"60s\" # default, without effect: state-file is not set",
+        "# snapshot-every = \"1m\" # default, without effect: state-file is not set",
         "# unix-permissions = 700 # default, without effect: unix is not set",
     ] {
         assert!(

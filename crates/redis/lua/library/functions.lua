@@ -21,15 +21,15 @@
 -- The cost is 1 if none is given. AT, the time in microseconds since the Unix epoch, is for tests:
 -- only for keys that begin with `sg:test:`.
 
--- The text after "expected" for an unknown option.
-local function option_expected(given, known)
-    local meant = closest(given, known)
-    if meant then
-        return 'did you mean `' .. meant .. '`?'
-    elseif contains(known, 'COST') and number('cost', given, 4294967295) then
-        return 'did you mean `COST ' .. shown(given) .. '`?'
+-- A whole number of 0..=most, in plain decimal digits; or nil, and the error.
+local function number(argument, text, most)
+    if text == '0' or (#text <= 16 and string.find(text, '^[1-9][0-9]*$')) then
+        local value = tonumber(text)
+        if value <= most then
+            return value
+        end
     end
-    return 'expected ' .. (#known == 0 and 'none' or table.concat(known, ' or '))
+    return nil, string.format('ERR invalid %s `%s`: expected a whole number from 0 to %d', argument, shown(text), most)
 end
 
 local MAX_UNITS, MAX_SPAN, MAX_NOW = 4294967295, 1125899906842624, 4503599627370496
@@ -43,17 +43,15 @@ local function read_options(name, key, given, from, known)
         local most = word == 'AT' and MAX_NOW or units and MAX_UNITS or MAX_SPAN
         if not (word == 'AT' or contains(known, word)) then
             return nil, 'ERR unknown option `' .. shown(given[from]) .. '` for ' .. name .. ': '
-                .. option_expected(given[from], known)
+                .. 'expected ' .. (#known == 0 and 'none' or table.concat(known, ' or '))
         elseif word == 'AT' and sub(key, 1, 8) ~= 'sg:test:' then
             return nil, 'ERR option AT is unavailable: it is only for keys that begin with `sg:test:`'
         elseif not given[from + 1] then
-            local example = word == 'ID' and 'an id, such as `ID call-7`'
-                or 'a whole number, such as `' .. word .. ' 5`'
-            return nil, 'ERR option ' .. word .. ' has no value: expected ' .. word .. ' and ' .. example
+            return nil, 'ERR missing value of option ' .. word
         end
         local value, wrong = given[from + 1], nil
         if word ~= 'ID' then
-            value, wrong = number(word, value, most, not units and ' of microseconds')
+            value, wrong = number(word, value, most)
         end
         if not value then
             return nil, wrong
@@ -70,16 +68,6 @@ local function key_fault(key, least)
     if #key > 65536 or #key < least then
         return 'ERR invalid key: expected 1 to 65536 bytes, found ' .. #key
     end
-end
-
--- The policy of a request for a key; or nil and the error, also where both are in the wrong order.
-local function policy_for(key, text)
-    local policy, wrong = policy_of(text)
-    if wrong and sub(text, 1, 1) ~= '@' and policy_of(key) then
-        wrong = 'SGPOLICY invalid policy `' .. shown(text) .. '`: the key `' .. shown(key)
-            .. '` looks like a policy; expected the key first, then the policy'
-    end
-    return policy, wrong
 end
 
 local function arity(name, syntax)
@@ -140,7 +128,7 @@ local function decision_function(operation, known)
         wrong = wrong or key_fault(key, 1)
         local policy
         if not wrong then
-            policy, wrong = policy_for(key, given[1])
+            policy, wrong = policy_of(given[1])
         end
         if not wrong and operation ~= 'peek' then
             wrong = take_fault(policy)
@@ -198,7 +186,7 @@ local function hold_function(operation, known)
         wrong = wrong or key_fault(key, 1)
         local policy, ttl
         if not wrong then
-            policy, wrong = policy_for(key, given[1])
+            policy, wrong = policy_of(given[1])
         end
         wrong = wrong or id_fault(id)
         if not wrong then
@@ -275,7 +263,7 @@ local function take_all(keys, given)
         cost, wrong = number('cost', given[2 * i], MAX_UNITS)
         wrong = not cost and wrong or key_fault(keys[i], 1)
         if not wrong then
-            policy, wrong = policy_for(keys[i], given[2 * i - 1])
+            policy, wrong = policy_of(given[2 * i - 1])
         end
         if not wrong and options.ID then
             ttl, wrong = lifetime_of_hold(policy, options.TTL)

@@ -10,8 +10,7 @@ local function limit_format(limit)
             options[#options + 1] = ':' .. text
         end
     end, count)
-    period = period or period_format(string.format('%d', limit.period))
-    return string.format('%s:%d/%s', name, count, period) .. table.concat(options)
+    return string.format('%s:%d/%s', name, count, period or period_format(limit.period)) .. table.concat(options)
 end
 
 local function say_zone(key)

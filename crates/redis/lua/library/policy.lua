@@ -1,26 +1,24 @@
--- The common part of the policy strings (docs/policies.md) of all algorithms. Finds the same errors as the core, in
--- the same order and with the same texts.
+-- Policy strings (docs/policies.md) as the byte form of an unused key. Accepts the same texts as the core. An error says
+-- what is invalid and what is expected.
 
--- The algorithms in the order in which errors list their names, and by the numbers of the byte form:
+-- The algorithms, by the numbers of the byte form and by their names:
 -- - `codes`: their numbers;
--- - `names`: their names, each with the options that it has;
--- - `words`: other words for it, which get a hint;
--- - `parse(text)`: the byte form of an unused key, of the parts of a limit: `algorithm`, `count`, and the parts
---   `units`, `period` and `options`;
+-- - `names`: their names, each with the options that it has (`burst` is also `capacity`);
+-- - `parse(limit)`: the byte form of an unused key, of `name`, `count`, `period` and `options`;
 -- - `format(limit, option, count)`: calls `option(given, text)` for each option, and returns the name, and the
 --   period where it is not a duration.
-local algorithms, algorithm_of = {}, {}
+local algorithm_of, algorithm_named, algorithm_names = {}, {}, {}
 
 local function algorithm(definition)
-    algorithms[#algorithms + 1] = definition
     for i = 1, #definition.codes do
         algorithm_of[definition.codes[i]] = definition
     end
+    for i = 1, #definition.names do
+        local name = definition.names[i][1]
+        algorithm_named[name] = { options = definition.names[i][2], parse = definition.parse }
+        algorithm_names[#algorithm_names + 1] = name
+    end
 end
-
--- The text between a number of requests and its period, in the limits of other tools.
-local REQUESTS = { 'requests', 'request', 'reqs', 'req', 'r', '' }
-local RATES = { rps = 's', rpm = 'm', rph = 'h', rpd = 'd' }
 
 local function contains(list, item)
     for i = 1, #list do
@@ -30,135 +28,161 @@ local function contains(list, item)
     end
 end
 
--- A part of the text is a table, so that no part is mistaken for a message. `fault` raises errors, and `parse_policy`
--- catches them.
-local function fault(_, message)
+-- Raises an error, which `parse_policy` catches.
+local function fault(message)
     error({ message = message }, 0)
 end
 
-local function part_split(part, separator)
-    local at = string.find(part.text, separator, 1, true)
-    if not at then
-        return part
-    end
-    return { text = sub(part.text, 1, at - 1) }, { text = sub(part.text, at + 1) }
+local function invalid(name, text, expected)
+    fault('invalid ' .. name .. ' `' .. shown(text) .. '`: expected ' .. expected)
 end
 
-local function invalid(part, name, expected)
-    fault(part, 'invalid ' .. name .. ' ' .. quoted(part.text) .. ': ' .. expected)
-end
-
--- `a`, `b` or `c`, each in backquotes.
-local function one_of(words)
-    local text = '`' .. words[#words] .. '`'
-    if #words > 1 then
-        text = '`' .. table.concat(words, '`, `', 1, #words - 1) .. '` or ' .. text
-    end
-    return text
-end
-
-local function did_you_mean(words)
-    return 'did you mean ' .. one_of(words) .. '?'
-end
-
-local function part_units(part, name)
-    if not string.find(part.text, '^[0-9]+$') then
-        invalid(part, name, 'expected a whole number from 1 to 4294967295')
-    end
-    local trimmed = digits_trim(part.text)
-    if #trimmed > 10 or tonumber(trimmed) > 4294967295 then
-        invalid(part, name, 'expected 1 to 4294967295')
-    end
-    return tonumber(trimmed)
-end
-
-local function part_period(part, name)
-    local micros = period_parse(part.text)
-    if micros then
-        return micros
-    end
-    invalid(part, name, period_expected(part.text))
-end
-
--- Whether a part is the second of two words, and not the first.
-local function part_word(part, name, first, second)
-    local word = part and string.lower(part.text)
-    if not part or word == first then
-        return false
-    elseif word == second then
-        return true
-    end
-    invalid(part, name, 'expected `' .. name .. '=' .. first .. '` or `' .. name .. '=' .. second .. '`')
-end
-
--- The text after "expected" for `name`, which is not an option of an algorithm with the options `known`.
-local function hint_option(name, known)
-    local meant = closest(name, known)
-    if meant then
-        return did_you_mean({ meant })
-    end
-    local size = contains(known, 'burst') and 'burst' or contains(known, 'capacity') and 'capacity'
-    if size and #name >= 1 and #name <= 10 and not string.find(name, '[^0-9]') then
-        return did_you_mean({ size .. '=' .. name })
-    end
-    return 'expected ' .. (#known == 0 and 'none' or one_of(known))
-end
-
-local EXAMPLES = {
-    align = 'align=clock', burst = 'burst=16', capacity = 'capacity=16', count = 'count=all', keep = 'keep=1h',
-    ['keep-max'] = 'keep-max=1000', refill = 'refill=interval', tz = 'tz=Asia/Shanghai',
+-- Units of periods, longest first: their microseconds and names. The first name is the canonical one.
+local UNITS = {
+    { 604800000000, 'w', 'week', 'weeks' }, { 86400000000, 'd', 'day', 'days' },
+    { 3600000000, 'h', 'hr', 'hrs', 'hour', 'hours' }, { 60000000, 'm', 'min', 'mins', 'minute', 'minutes' },
+    { 1000000, 's', 'sec', 'secs', 'second', 'seconds' },
+    { 1000, 'ms', 'msec', 'millisecond', 'milliseconds' }, { 1, 'us', 'microsecond', 'microseconds' },
 }
+-- Without a number these are periods of the calendar.
+local CALENDAR = { 'day', 'week', 'month', 'year' }
+
+-- Microseconds. A unit without a number means one.
+local function read_period(name, text)
+    local count, unit = string.match(text, '^([0-9]*)(.*)$')
+    local word = string.lower(unit)
+    -- `M` may mean months, and a calendar word without a number is no duration.
+    local is_calendar = count == '' and contains(CALENDAR, (string.gsub(word, 's$', '')))
+    for i = 1, (unit == 'M' or is_calendar) and 0 or #UNITS do
+        if contains(UNITS[i], word) then
+            local micros = (tonumber(count) or 1) * UNITS[i][1]
+            if micros >= MIN_PERIOD and micros <= MAX_PERIOD then
+                return micros
+            end
+        end
+    end
+    invalid(name, text, 'a duration from 1ms to 366d, such as `250ms`, `60s`, `1m`, `2h` or `1d`')
+end
+
+-- Formats microseconds in the largest unit that divides them.
+local function period_format(micros)
+    for i = 1, #UNITS do
+        if micros % UNITS[i][1] == 0 then
+            return string.format('%d%s', micros / UNITS[i][1], UNITS[i][2])
+        end
+    end
+end
+
+local function read_units(name, text, most)
+    local units = string.find(text, '^[0-9]+$') and tonumber(text)
+    if not units or units < 1 or units > most then
+        invalid(name, text, string.format('a whole number from 1 to %d', most))
+    end
+    return units
+end
+
+-- Whether an option has the second of two words, and not the first.
+local function read_word(options, name, first, second)
+    local word = options[name] and string.lower(options[name])
+    if word and word ~= first and word ~= second then
+        invalid(name, options[name], first .. ' or ' .. second)
+    end
+    return word == second
+end
+
+-- The size of a bucket that drains within 35 years.
+local function check_drain(units, fits)
+    if not fits then
+        invalid('burst', string.format('%d', units), 'one that drains within 35 years')
+    end
+end
+
+-- What is before the first separator, and what is behind it.
+local function split(text, separator)
+    local at = string.find(text, separator, 1, true)
+    if not at then
+        return text
+    end
+    return sub(text, 1, at - 1), sub(text, at + 1)
+end
 
 -- The options of a limit, each at most once.
-local function parse_options(rest, algorithm, known)
+local function read_options_of(rest, name, known)
     local options = {}
     while rest do
-        local option, more = part_split(rest, ':')
-        local name, value = part_split(option, '=')
-        local word = string.lower(name.text)
-        -- The size of a bucket has two names.
-        if word == 'burst' and contains(known, 'capacity') then
-            word = 'capacity'
-        elseif word == 'capacity' and contains(known, 'burst') then
+        local option
+        option, rest = split(rest, ':')
+        local given, value = split(option, '=')
+        local word = string.lower(given)
+        if word == 'capacity' then
             word = 'burst'
         end
         if not contains(known, word) then
-            fault(name, 'unknown option ' .. quoted(name.text) .. ' for ' .. algorithm .. ': '
-                .. hint_option(name.text, known))
+            fault('unknown option `' .. shown(given) .. '` for ' .. name .. ': expected '
+                .. (#known == 0 and 'none' or table.concat(known, ' or ')))
+        elseif options[word] then
+            fault('duplicate option `' .. word .. '`: expected it once')
+        elseif (word == 'borrow') == (value ~= nil) then
+            invalid('option', option, word == 'borrow' and 'borrow without a value' or word .. '=VALUE')
         end
-        local slot = word == 'capacity' and 'burst' or word
-        if options[slot] then
-            fault(name, 'duplicate option `' .. word .. '`: expected it once')
-        elseif word == 'borrow' and value then
-            fault(name, 'invalid option ' .. quoted(option.text) .. ': expected `borrow` without a value')
-        elseif word ~= 'borrow' and not value then
-            fault(name, 'invalid option `' .. word .. '`: expected a value, such as `' .. EXAMPLES[word] .. '`')
-        end
-        options[slot] = value or name
-        rest = more
+        options[word] = value or given
     end
     return options
 end
 
-local function check_units(part, name, value)
-    if value < 1 then
-        fault(part, 'invalid ' .. name .. ' `0`: expected 1 to 4294967295'
-            .. (name == 'limit' and '; to block all requests, use a rule with `block: true`' or ''))
+local function parse_limit(text)
+    local name, rest = split(text, ':')
+    local rate, options = split(rest or '', ':')
+    local count, period = split(rate, '/')
+    local definition = algorithm_named[string.lower(name)]
+    if not period then
+        invalid('policy', text, 'ALGORITHM:N/PERIOD, such as `gcra:30/1m`')
+    elseif not definition then
+        fault('unknown algorithm `' .. shown(name) .. '`: expected ' .. table.concat(algorithm_names, ', '))
     end
+    name = string.lower(name)
+    options = read_options_of(options, name, definition.options)
+    count = read_units('limit', count, name == 'concurrency' and 65536 or 4294967295)
+    return definition.parse({ name = name, count = count, period = period, options = options })
 end
 
--- Digits as a number, if it is a period.
-local function check_period(part, name, micros)
-    local value = #micros <= 15 and tonumber(micros) or math.huge
-    if value < MIN_PERIOD or value > MAX_PERIOD then
-        fault(part, 'invalid ' .. name .. ' `' .. period_format(micros) .. '`: expected 1ms to 366d')
+-- The byte form, or nil and the error.
+local function parse_policy(text)
+    local limits, rest = {}, text
+    local good, raised = pcall(function()
+        while rest do
+            local limit
+            limit, rest = split(rest, ',')
+            if #limits == 8 then
+                invalid('policy', text, '1 to 8 limits')
+            end
+            limits[#limits + 1] = parse_limit(limit)
+        end
+    end)
+    if good then
+        return '\2' .. string.char(#limits) .. table.concat(limits)
+    elseif type(raised) ~= 'table' then
+        error(raised, 0)
     end
-    return value
+    return nil, 'SGPOLICY ' .. raised.message
 end
 
-local function check_drain(part, name, value, fits)
-    if not fits then
-        fault(part, string.format('invalid %s `%d`: expected one that drains within 35 years; use a lower %s, a '
-            .. 'higher limit or a shorter period', name, value, name))
+-- Cache of parsed policies by their texts: bounded, and without long texts. It is cleared when it is full.
+local MOST_POLICIES, LONGEST_TEXT = 1024, 512
+local policies, policies_known = {}, 0
+
+local function policy_of(text)
+    local policy = policies[text]
+    if policy then
+        return policy
     end
+    local problem
+    policy, problem = parse_policy(text)
+    if policy and #text <= LONGEST_TEXT then
+        if policies_known >= MOST_POLICIES then
+            policies, policies_known = {}, 0
+        end
+        policies[text], policies_known = policy, policies_known + 1
+    end
+    return policy, problem
 end

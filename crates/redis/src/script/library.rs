@@ -9,15 +9,10 @@ use super::text::{DECIDE, DECIDE_ALL, ENCODING, HOLDS, MACHINES, MIGRATE, WIDE, 
 
 const REGISTER: &str = include_str!("../../lua/library/register.lua");
 
-/// Files that the parts of the algorithms need.
-const HELPERS: [&str; 3] = [
-    include_str!("../../lua/library/words.lua"),
-    include_str!("../../lua/library/period.lua"),
-    include_str!("../../lua/library/policy.lua"),
-];
+/// What the parts of the algorithms need.
+const POLICY: &str = include_str!("../../lua/library/policy.lua");
 /// Files that need the parts of the algorithms.
-const FUNCTIONS: [&str; 4] = [
-    include_str!("../../lua/library/parse.lua"),
+const FUNCTIONS: [&str; 3] = [
     include_str!("../../lua/library/calendar.lua"),
     include_str!("../../lua/library/info.lua"),
     include_str!("../../lua/library/functions.lua"),
@@ -67,9 +62,10 @@ impl Library {
                 HOLDS,
                 "end",
                 DECIDE_ALL,
+                POLICY,
             ]);
             text.push_str("local function setup()\n");
-            let files = shared.chain(HELPERS).chain(own).chain(FUNCTIONS);
+            let files = shared.chain(own).chain(FUNCTIONS);
             files.for_each(|file| compact(file, &mut text));
             text.push_str("end\n");
             compact(REGISTER, &mut text);

@@ -68,10 +68,6 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    pub(crate) const fn new(bytes: Vec<u8>) -> Self {
-        Self { bytes, sent: 0, waits: false }
-    }
-
     /// Writes unsent bytes until the socket is full. If some remain, the socket is registered for writing. Returns
     /// whether all bytes are sent.
     pub(crate) fn flush(
