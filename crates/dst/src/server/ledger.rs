@@ -4,10 +4,13 @@ use std::{
     collections::{BTreeMap, VecDeque},
     fmt, mem, slice,
     sync::Arc,
+    time::Duration,
 };
 
-use sluicegate_conformance::{OracleSubject, Subject as _};
-use sluicegate_core::{Decision, PreparedPolicy, Timestamp};
+use sluicegate_conformance::{Invocation, OracleSubject, Subject as _};
+use sluicegate_core::{
+    Answer, Decision, Operation, Outcome, PreparedPolicy, Retry, Source, Timestamp,
+};
 use sluicegate_server::simulation::SimulatedProtocol;
 
 use super::{
@@ -22,7 +25,11 @@ use super::{
     turn,
 };
 use crate::{
-    event_log::EventLog, network::StreamEnd, oracle::on_key, plan::Request, recording::MarkKind,
+    event_log::EventLog,
+    network::StreamEnd,
+    oracle::{decide_denied, on_key},
+    plan::Request,
+    recording::MarkKind,
 };
 
 /// The reply to a connection for which there is no memory.
@@ -47,7 +54,7 @@ pub(super) struct Key {
 
 /// A command that was sent and is not answered.
 #[derive(Debug)]
-pub(super) struct PendingCommand {
+struct PendingCommand {
     pub(super) command: Command,
     /// Bytes of the connection up to its end.
     end: usize,
@@ -56,7 +63,7 @@ pub(super) struct PendingCommand {
 
 /// A request that waits.
 #[derive(Clone, Debug)]
-pub(super) struct WaitState {
+struct WaitState {
     /// Its place among all.
     pub(super) arrival: u64,
     pub(super) deadline: Timestamp,
@@ -284,7 +291,7 @@ impl Ledger {
     }
 
     /// The policy under which a request on a key is decided.
-    pub(super) fn policy_of(&self, key: usize, sent: &PendingCommand) -> PreparedPolicy {
+    fn policy_of(&self, key: usize, sent: &PendingCommand) -> PreparedPolicy {
         let of_key = || self.keys[key].policy.clone();
         sent.waiting.as_ref().map_or_else(of_key, |it| it.policy.clone())
     }
@@ -310,7 +317,7 @@ impl Ledger {
     }
 
     /// Checks the head of a response of HTTP about a decision on a key.
-    pub(super) fn check_head(
+    fn check_head(
         &mut self,
         received: &Received,
         key: usize,
@@ -436,5 +443,327 @@ impl Observer for Ledger {
         let replied = self.replied.entry(protocol_name(connection.protocol)).or_default();
         replied.lost += connection.begun();
         self.log.add(format_args!("connection {number} ends"));
+    }
+}
+
+// Checks of decisions on several keys, and of requests that wait for these.
+
+/// Keys, each with its request.
+type Requests<'a> = &'a [(usize, Request)];
+/// A key, its state after a decision, and the decision.
+type KeyDecision = (usize, OracleSubject, Result<Decision, String>);
+/// A decision of the oracle.
+type Decide = fn(&mut OracleSubject, Invocation<'_>) -> Result<Decision, String>;
+
+impl Ledger {
+    /// The decision of the oracle on each of the keys.
+    fn decide_all(&self, requests: Requests<'_>, now: Timestamp) -> Vec<KeyDecision> {
+        let mut decided = Vec::new();
+        for decides in [OracleSubject::apply as Decide, decide_denied] {
+            decided.clear();
+            for &(key, request) in requests {
+                let Key { policy, state, .. } = &self.keys[key];
+                let (mut state, id) = (state.clone(), request.hold_id());
+                let invocation = on_key(policy.policy(), request.operation(&id), now);
+                let decision = decides(&mut state, invocation);
+                decided.push((key, state, decision));
+            }
+            if all_allow(&decided) {
+                break;
+            }
+        }
+        decided
+    }
+
+    fn check_all(
+        &mut self,
+        requests: Requests<'_>,
+        sent: &PendingCommand,
+        received: &Received,
+        now: Timestamp,
+    ) {
+        let decided = self.decide_all(requests, now);
+        let decisions: Result<Vec<_>, _> = decided.iter().map(|it| it.2.clone()).collect();
+        let expected = decisions.ok().and_then(|each| Answer::of_all(each, Source::Store));
+        let reply = &received.reply;
+        let is_right = match (reply, &expected) {
+            (Reply::MultiKey { decision, key, each }, Some(expected)) => {
+                *decision == expected.to_integers()
+                    && i64::try_from(expected.key) == Ok(*key)
+                    && each.iter().copied().eq(expected.each().iter().map(Decision::to_integers))
+            }
+            (Reply::Error(_), None) => return,
+            _ => false,
+        };
+        let binding = expected.as_ref().and_then(|it| requests.get(it.key)).map_or(0, |it| it.0);
+        // The head speaks of the binding key alone.
+        let bound = expected.as_ref().and_then(|it| it.each().get(it.key));
+        self.check_head(received, binding, bound, false);
+        if !is_right {
+            return self.violate(format_args!(
+                "exactness: {requests:?} at {now}: {reply:?}, but the oracle decides {expected:?}"
+            ));
+        }
+        let may_pass = expected
+            .is_some_and(|it| matches!(it.outcome, Outcome::Deny { retry: Retry::After(_) }));
+        let waits_until = sent.waiting.as_ref().map(|it| it.deadline);
+        let deadline = waits_until.unwrap_or(now + sent.command.timeout());
+        if may_pass && !self.is_stopping && now + Duration::from_millis(TOLERANCE) < deadline {
+            self.violate(format_args!(
+                "waiting: {:?} is denied at {now}, before {deadline}",
+                sent.command
+            ));
+        }
+        for (key, state, _) in decided {
+            self.keys[key].state = state;
+        }
+    }
+
+    /// Requests for several keys that wait, with their connections.
+    fn multi_key_waiters(&self) -> impl Iterator<Item = (usize, Requests<'_>, &WaitState)> {
+        let open = self.connections.iter().enumerate().filter(|it| !it.1.has_ended);
+        open.filter_map(|(number, connection)| match connection.sent.front()? {
+            PendingCommand { command: Command::All { requests, .. }, waiting, .. } => {
+                Some((number, &**requests, waiting.as_ref()?))
+            }
+            PendingCommand { .. } => None,
+        })
+    }
+
+    /// Whether a request waits for this key and others. It may be ahead of any that waits for this key alone.
+    fn waits_for_several(&self, key: usize) -> bool {
+        self.multi_key_waiters().any(|it| it.1.iter().any(|one| one.0 == key))
+    }
+
+    /// Checks that no request for several keys waits longer than it wanted to, nor when it is the only one that waits for
+    /// any of them and passes.
+    fn check_multi_key_waiters(&mut self, now: Timestamp, millis: u64) {
+        let mut problem = None;
+        let mut could_pass = Vec::new();
+        for (number, requests, waiting) in self.multi_key_waiters() {
+            if now.since(waiting.deadline) > Duration::from_millis(TOLERANCE) {
+                problem.get_or_insert(format!("{requests:?}, {waiting:?} still waits at {now}"));
+            }
+            let is_other = |other: usize, others: Requests<'_>| {
+                other != number && others.iter().any(|it| requests.iter().any(|one| one.0 == it.0))
+            };
+            let is_alone = !self.multi_key_waiters().any(|it| is_other(it.0, it.1))
+                && requests.iter().all(|it| self.waiters(it.0).next().is_none());
+            let since = (is_alone && all_allow(&self.decide_all(requests, now)))
+                .then(|| waiting.could_pass_since.unwrap_or(millis));
+            if since.is_some_and(|since| millis - since > TOLERANCE) {
+                problem.get_or_insert(format!("{requests:?}, {waiting:?} could pass and waits"));
+            }
+            could_pass.push((number, since));
+        }
+        for (number, since) in could_pass {
+            let front = self.connections[number].sent.front_mut();
+            if let Some(waiting) = front.and_then(|it| it.waiting.as_mut()) {
+                waiting.could_pass_since = since;
+            }
+        }
+        if let Some(problem) = problem {
+            self.violate(format_args!("waiting: {problem}"));
+        }
+    }
+}
+
+fn all_allow(decided: &[KeyDecision]) -> bool {
+    decided.iter().all(|it| it.2.as_ref().is_ok_and(Decision::allowed))
+}
+
+// Checks of requests that wait: the order in which they pass, and the times.
+
+/// Timers are due at whole milliseconds, and clocks run too fast or too slow.
+const TOLERANCE: u64 = 5;
+/// Milliseconds for which a client that has sent too much while it waits is not read from.
+const MAX_STALL: u64 = 2000;
+/// The shortest time to live of a hold.
+const MIN_TTL: Duration = Duration::from_millis(1);
+
+/// The key of a request that waits, and the request.
+type Wanted = (usize, Request);
+
+impl Ledger {
+    /// Whether a request passed that may have waited, after its answer was checked.
+    pub(super) fn check_waited(
+        &mut self,
+        sent: &PendingCommand,
+        (key, request): Wanted,
+        received: &Received,
+        now: Timestamp,
+    ) {
+        let id = request.hold_id();
+        let policy = self.policy_of(key, sent);
+        let mut after = self.keys[key].state.clone();
+        let expected = after.apply(on_key(policy.policy(), request.operation(&id), now));
+        let reply = &received.reply;
+        let is_allowed = reply.is_allowed();
+        // One that is answered at once came after all that wait.
+        let ahead = self.ahead(key, sent.waiting.as_ref().map_or(u64::MAX, |it| it.arrival));
+        let passes = expected.as_ref().is_ok_and(|it| it.allowed());
+        let is_open = self.is_open(&policy, (key, request), now);
+        let may_be_behind = ahead.is_some() || self.waits_for_several(key);
+        if !is_allowed && passes && !reply.is_error() {
+            // It is denied out of turn, and nothing changes.
+            if !may_be_behind && !self.is_stopping {
+                self.violate(format_args!(
+                    "waiting: {:?} is denied at {now}, but it passes: {expected:?}",
+                    sent.command
+                ));
+            }
+            return;
+        }
+        if !reply.agrees(&expected) {
+            self.violate(format_args!(
+                "exactness: {:?} at {now}: {reply:?}, but the oracle decides {:?}",
+                sent.command,
+                expected.map(|it| it.to_integers())
+            ));
+            return;
+        }
+        self.check_head(received, key, expected.as_ref().ok(), false);
+        // A denial that is recorded may begin a window, and let the request pass earlier.
+        let peek = on_key(policy.policy(), Operation::Peek(request.cost()), now);
+        let before = self.keys[key].state.clone().apply(peek);
+        if !is_allowed
+            && let Ok(Decision { outcome: Outcome::Deny { retry: Retry::After(wait) }, .. }) =
+                &before
+            && !may_be_behind
+            && !self.is_stopping
+        {
+            let waits_until = sent.waiting.as_ref().map(|it| it.deadline);
+            let deadline = waits_until.unwrap_or(now + sent.command.timeout());
+            if now + *wait + Duration::from_millis(TOLERANCE) < deadline {
+                self.violate(format_args!(
+                    "waiting: {:?} is denied at {now}, but it passes {wait:?} later, before {deadline}",
+                    sent.command
+                ));
+            }
+        }
+        self.keys[key].state = after;
+        // Of requests that a server has read but not begun when it stops, none waits.
+        if let Some(ahead) = ahead
+            && is_allowed
+            && !is_open
+            && !self.is_stopping
+        {
+            self.violate(format_args!(
+                "waiting: {:?} passes at {now} before {ahead}, which came first",
+                sent.command
+            ));
+        }
+    }
+
+    /// Whether another request has opened the hold that this one waits for. Its next attempt is then allowed, out of turn.
+    fn is_open(&self, policy: &PreparedPolicy, (key, request): Wanted, now: Timestamp) -> bool {
+        let id = request.hold_id();
+        let renew = Operation::Renew { id: &id, ttl: Some(MIN_TTL) };
+        let mut state = self.keys[key].state.clone();
+        request.is_on_hold()
+            && state.apply(on_key(policy.policy(), renew, now)).is_ok_and(|it| it.allowed())
+    }
+
+    /// Notes whether a request that begins to wait asks for a hold that is open already.
+    fn note_repeated(&mut self, number: usize) {
+        let sent = self.connections[number].sent.front();
+        let Some(PendingCommand { command: Command::Wait { key, request, .. }, waiting, .. }) =
+            sent
+        else {
+            return;
+        };
+        let repeats = waiting
+            .as_ref()
+            .is_some_and(|it| self.is_open(&it.policy, (*key, *request), clock::now()));
+        let since = repeats.then(|| (self.millis)());
+        let sent = self.connections[number].sent.front_mut();
+        if let Some(waiting) = sent.and_then(|it| it.waiting.as_mut()) {
+            waiting.repeats_since = since;
+        }
+    }
+
+    /// The requests that wait for a key, and what they want.
+    fn waiters(&self, key: usize) -> impl Iterator<Item = (&WaitState, Wanted)> {
+        let open = self.connections.iter().filter(|it| !it.has_ended);
+        open.filter_map(move |connection| match connection.sent.front()? {
+            PendingCommand { command: Command::Wait { key: at, request, .. }, waiting, .. }
+                if *at == key =>
+            {
+                waiting.as_ref().map(|waiting| (waiting, (key, *request)))
+            }
+            _ => None,
+        })
+    }
+
+    /// A request that came before this one and still waits.
+    fn ahead(&self, key: usize, arrival: u64) -> Option<String> {
+        let ahead = self.waiters(key).find(|it| it.0.arrival < arrival);
+        ahead.map(|it| format!("{it:?}"))
+    }
+
+    /// Checks that no request waits for a client that has left, as far as the server can know.
+    fn check_vanished(&mut self, millis: u64) {
+        let mut waits = None;
+        for (number, connection) in self.connections.iter_mut().enumerate() {
+            let is_waiting = connection.sent.front().is_some_and(|it| it.waiting.is_some());
+            let is_resp = connection.protocol == SimulatedProtocol::Resp;
+            // Bytes before the end may be left unread for a while.
+            let is_read = connection.end.has_arrived();
+            let has_left = is_read || is_waiting && is_resp && connection.end.is_due();
+            if connection.has_ended || !has_left {
+                continue;
+            }
+            let since = *connection.gone_since.get_or_insert(millis);
+            let stall = if connection.kept.is_some() || !is_read { MAX_STALL } else { 0 };
+            if is_waiting && millis - since > TOLERANCE + stall {
+                waits = Some(number);
+            }
+        }
+        if let Some(number) = waits {
+            self.violate(format_args!(
+                "waiting: connection {number} still waits, and its client has left"
+            ));
+        }
+    }
+
+    /// Checks that the first request of each key passes when it can, and none waits longer than it wanted to.
+    pub(super) fn check_waiters(&mut self) {
+        let (now, millis) = (clock::now(), (self.millis)());
+        self.check_vanished(millis);
+        self.check_multi_key_waiters(now, millis);
+        for key in 0..self.keys.len() {
+            let late = self
+                .waiters(key)
+                .find(|it| now.since(it.0.deadline) > Duration::from_millis(TOLERANCE));
+            if let Some(late) = late.map(|it| format!("{it:?}")) {
+                self.violate(format_args!("waiting: {late} still waits at {now}"));
+            }
+            let is_late = |since| millis - since > TOLERANCE;
+            let repeated = self.waiters(key).find(|it| it.0.repeats_since.is_some_and(is_late));
+            if let Some(repeated) = repeated.map(|it| format!("{it:?}")) {
+                self.violate(format_args!("waiting: {repeated} waits for a hold that is open"));
+            }
+            let ready =
+                self.waiters(key).min_by_key(|it| it.0.arrival).filter(|(waiting, wanted)| {
+                    if self.waits_for_several(key) {
+                        return false;
+                    }
+                    let (policy, id) = (&waiting.policy, wanted.1.hold_id());
+                    let attempt = on_key(policy.policy(), wanted.1.operation(&id), now);
+                    let decision = self.keys[key].state.clone().apply(attempt);
+                    decision.is_ok_and(|it| it.allowed()) && !self.is_open(policy, *wanted, now)
+                });
+            let before = self.keys[key].ready;
+            let ready = ready.map(|(waiting, wanted)| (waiting.arrival, wanted));
+            self.keys[key].ready = ready.map(|(arrival, _)| match before {
+                Some((same, since)) if same == arrival => (arrival, since),
+                _ => (arrival, millis),
+            });
+            if let Some((_, since)) = self.keys[key].ready
+                && millis - since > TOLERANCE
+            {
+                self.violate(format_args!("waiting: {ready:?} of key{key} could pass and waits"));
+            }
+        }
     }
 }

@@ -13,7 +13,6 @@ mod http_command;
 mod http_reply;
 mod ledger;
 mod metrics;
-mod multi_key;
 mod plan;
 mod received;
 mod reply;
@@ -22,7 +21,6 @@ mod rules;
 mod server_end;
 mod steps;
 mod turn;
-mod waiters;
 
 pub(crate) use self::{
     command::Command,

@@ -4,7 +4,6 @@
 //! in one of the states that the key may have: one before a crash, several after it.
 
 mod disk;
-mod file;
 mod flood;
 mod requests;
 mod states;
