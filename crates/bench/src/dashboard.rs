@@ -14,7 +14,7 @@ use crate::{
     clock::instant,
     keys::Random,
     ours::{self, Addresses},
-    report::{Bar, Table, median},
+    report::{Bar, Peer, Table, median},
 };
 
 const VIEWERS: usize = 64;
@@ -57,7 +57,7 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
     let more = median(&samples.iter().map(|[without, with]| with - without).collect::<Vec<_>>());
     let percent = |part: f64| format!("{part:.2} % of a core");
     let mut table = Table::comparison();
-    let peer = ("no viewer", percent(of(0)));
+    let peer = Peer::new("no viewer", percent(of(0)));
     table.compare("64 viewers", percent(of(1)), peer, more, "% more", Bar::AtMost(1.0));
     println!("{table}");
     Ok(())

@@ -14,7 +14,7 @@ use crate::{
     others::Others,
     ours,
     redis::wire::Connection,
-    report::{Bar, Table, median, ratio, time},
+    report::{Bar, Peer, Table, median, ratio, time},
     resp::peers,
     tower,
 };
@@ -95,7 +95,7 @@ fn in_process(sizes: &Sizes, table: &mut Table) {
         table.compare(
             &format!("in process, {name}: hold + settle, 10 open"),
             time(median(&ours)),
-            ("two takes", time(median(&takes))),
+            Peer::new("two takes", time(median(&takes))),
             ratio(&takes, &ours),
             "x",
             bar,
@@ -120,7 +120,7 @@ fn bytes(table: &mut Table) {
     for (what, bytes) in [("in memory", memory), ("in a value of Redis", value)] {
         let work = format!("bytes of a hold {what}");
         let ours = format!("{bytes:.1} B");
-        table.compare(&work, ours, ("", String::new()), bytes, "B", Bar::AtMost(40.0));
+        table.compare(&work, ours, Peer::none(), bytes, "B", Bar::AtMost(40.0));
     }
 }
 
@@ -155,21 +155,30 @@ fn words(line: &str) -> Vec<Vec<u8>> {
     line.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
 
+/// A row of the table: our work, that of the peer, and the least ratio.
+#[derive(Clone, Copy)]
+struct Row<'a> {
+    work: &'a str,
+    against: &'a str,
+    bar: f64,
+}
+
 /// Compares two blocks on one connection, round by round.
 fn compare(
     connection: &mut Connection,
     sizes: &Sizes,
     [ours, peer]: [&Block; 2],
     table: &mut Table,
-    (work, against, bar): (&str, &str, f64),
+    row: Row<'_>,
 ) -> io::Result<()> {
+    let Row { work, against, bar } = row;
     let (mut rates, mut peers) = (Vec::new(), Vec::new());
     for _ in 0..sizes.rounds {
         rates.push(ours.rate(connection, sizes.measured)?);
         peers.push(peer.rate(connection, sizes.measured)?);
     }
     let shown = |rates: &[f64]| format!("{:.0} k/s", median(rates) / 1e3);
-    let peer = (against, shown(&peers));
+    let peer = Peer::new(against, shown(&peers));
     table.compare(work, shown(&rates), peer, ratio(&rates, &peers), "x", Bar::AtLeast(bar));
     Ok(())
 }
@@ -192,7 +201,7 @@ fn over_resp(sizes: &Sizes, table: &mut Table) -> io::Result<()> {
         words(&format!("SG.SETTLE holds {POLICY} an-id-of-16-byte")),
     ]);
     let takes = Block::of(&[words(&format!("SG.TAKE takes {POLICY}"))]);
-    let row = ("over RESP: hold + settle, 10 open", "two SG.TAKE", 0.6);
+    let row = Row { work: "over RESP: hold + settle, 10 open", against: "two SG.TAKE", bar: 0.6 };
     compare(connection, sizes, [&pair, &takes], table, row)
 }
 
@@ -231,7 +240,8 @@ fn by_script(engine: Engine, sizes: &Sizes, table: &mut Table) -> io::Result<()>
     take[0] = b"take".to_vec();
     let takes = Block::of(&[call(b"takes", take)]);
     let work = format!("{}, script: hold + settle, 10 open", engine.name());
-    compare(connection, sizes, [&pair, &takes], table, (&work, "two takes, general script", 0.5))
+    let row = Row { work: &work, against: "two takes, general script", bar: 0.5 };
+    compare(connection, sizes, [&pair, &takes], table, row)
 }
 
 fn in_module(engine: Engine, sizes: &Sizes, table: &mut Table) -> io::Result<()> {
@@ -247,5 +257,6 @@ fn in_module(engine: Engine, sizes: &Sizes, table: &mut Table) -> io::Result<()>
     // A full log of a hundred events: each take is denied, or takes the place of an old event.
     let takes = Block::of(&[words("SG.TAKE takes sliding-log:100/1s")]);
     let work = format!("{}, module: hold + settle, 100 open", engine.name());
-    compare(connection, sizes, [&pair, &takes], table, (&work, "sliding-log, 100 events", 0.5))
+    let row = Row { work: &work, against: "sliding-log, 100 events", bar: 0.5 };
+    compare(connection, sizes, [&pair, &takes], table, row)
 }

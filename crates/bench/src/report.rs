@@ -35,6 +35,24 @@ impl fmt::Display for Bar {
     }
 }
 
+/// A peer in a comparison, and its figure as text.
+#[derive(Debug)]
+pub(crate) struct Peer<'a> {
+    name: &'a str,
+    figure: String,
+}
+
+impl<'a> Peer<'a> {
+    pub(crate) const fn new(name: &'a str, figure: String) -> Self {
+        Self { name, figure }
+    }
+
+    /// No peer: our figure has a bar of its own.
+    pub(crate) const fn none() -> Self {
+        Self::new("", String::new())
+    }
+}
+
 /// Rows below a heading; each column is as wide as its widest cell.
 #[derive(Debug)]
 pub(crate) struct Table {
@@ -60,7 +78,7 @@ impl Table {
         &mut self,
         work: &str,
         ours: String,
-        (against, peer): (&str, String),
+        peer: Peer<'_>,
         figure: f64,
         unit: &str,
         bar: Bar,
@@ -68,8 +86,8 @@ impl Table {
         let texts = [
             work.to_owned(),
             ours,
-            against.to_owned(),
-            peer,
+            peer.name.to_owned(),
+            peer.figure,
             // Below 1, a hundredth is a large difference.
             if figure < 1.0 {
                 format!("{figure:.3} {unit}")

@@ -27,7 +27,7 @@ use crate::{
     clock::per_call,
     others::Others,
     pin,
-    report::{Bar, Table, median, time},
+    report::{Bar, Peer, Table, median, time},
 };
 
 /// Sizes of a run.
@@ -74,12 +74,12 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
         let [base, ours, theirs] = compare(&sizes, limit, clients, headers, self::bare());
         bare.push(base);
         let (ours, theirs) = (ours - base, theirs - base);
-        let peer = ("tower_governor 0.8", time(theirs));
+        let peer = Peer::new("tower_governor 0.8", time(theirs));
         table.compare(what, time(ours), peer, ours / theirs, "of it", Bar::Below(1.0));
     }
     let [base, ours, theirs] = compare(&sizes, &ALLOWED, 1, HeaderStyle::None, prompt());
     let (ours, theirs) = (ours - base, theirs - base);
-    let peer = ("tower_governor 0.8", time(theirs));
+    let peer = Peer::new("tower_governor 0.8", time(theirs));
     let what = "allowed, one client, ready service";
     table.compare(what, time(ours), peer, ours / theirs, "of it", Bar::None);
     let others = others.summary(0.0);
@@ -117,9 +117,9 @@ pub(crate) fn holds(quick: bool, table: &mut Table) -> io::Result<()> {
     }
     let (ours, theirs, ratio) = (median(&ours), median(&theirs), median(&ratios));
     let (work, peer) = ("tower: hold until the response ends", "tower's ConcurrencyLimit");
-    let against = (peer, time(theirs));
+    let against = Peer::new(peer, time(theirs));
     table.compare(work, time(ours), against, ratio, "of it", Bar::AtMost(5.0));
-    table.compare(work, time(ours), ("", String::new()), ours, "ns", Bar::Below(400.0));
+    table.compare(work, time(ours), Peer::none(), ours, "ns", Bar::Below(400.0));
     Ok(())
 }
 

@@ -186,7 +186,7 @@ pub const MAX_HOLDS_OF_SCRIPTS: usize = 4096;
 /// If the policy allows no hold of a day.
 #[must_use]
 pub fn full_ledger(policy: &Policy, count: usize, cost: u32, now: Timestamp) -> Vec<u8> {
-    spread_ledger(policy, count, cost, (now, Duration::ZERO))
+    spread_ledger(policy, count, cost, now, Duration::ZERO)
 }
 
 /// As [`full_ledger`], but each hold expires `spacing` after the one before, and the last one after a day.
@@ -198,7 +198,8 @@ pub fn spread_ledger(
     policy: &Policy,
     count: usize,
     cost: u32,
-    (now, spacing): (Timestamp, Duration),
+    now: Timestamp,
+    spacing: Duration,
 ) -> Vec<u8> {
     let (mut entry, ttl) = (None, Some(Duration::from_micros(DAY)));
     let hold = HoldOperation::Hold { id: &id_of(0), cost, ttl };
@@ -232,7 +233,8 @@ pub fn check_full_ledger(
     subject: &mut impl HoldSubject,
     key: &[u8],
     policy: &Policy,
-    (now, max): (Timestamp, usize),
+    now: Timestamp,
+    max: usize,
 ) {
     let now = now.as_micros() - BEGIN;
     let ttl = Some(Duration::from_micros(DAY));

@@ -1,5 +1,7 @@
 //! Texts inside a plot, none on top of another.
 
+use std::ops::RangeInclusive;
+
 /// The space that texts take, in tenths of a pixel.
 #[derive(Debug)]
 pub(crate) struct Labels {
@@ -59,18 +61,19 @@ impl Labels {
         Self { walls, taken: Vec::new() }
     }
 
-    /// Takes the space of `text`, if that is free and between `left` and `right`.
+    /// Takes the space of `text`, if that is free and lies `within`.
     pub(crate) fn place(
         &mut self,
         text: &str,
         anchor: Anchor,
-        (x, baseline): (u64, u64),
-        (left, right): (u64, u64),
+        x: u64,
+        baseline: u64,
+        within: &RangeInclusive<u64>,
     ) -> bool {
         let Some((from, to)) = anchor.extent(text, x) else { return false };
         let extent = Extent { left: from, right: to, baseline };
         let crosses = self.walls.iter().any(|wall| (from..to).contains(wall));
-        let fits = from >= left && to <= right && !crosses;
+        let fits = from >= *within.start() && to <= *within.end() && !crosses;
         let free = self.taken.iter().all(|other| !other.meets(&extent));
         if fits && free {
             self.taken.push(extent);
@@ -99,7 +102,7 @@ mod tests {
     #[test]
     fn labels_never_overlap_and_stay_inside() {
         let mut labels = Labels::between(Vec::new());
-        let mut place = |anchor, x, y| labels.place("word", anchor, (x, y), (0, 2000));
+        let mut place = |anchor, x, y| labels.place("word", anchor, x, y, &(0..=2000));
         assert!(place(Anchor::Start, 0, 500));
         assert!(!place(Anchor::Start, 300, 500), "on top of the first");
         assert!(!place(Anchor::Middle, 500, 600), "less than a line below");
@@ -109,6 +112,6 @@ mod tests {
         assert!(!place(Anchor::Start, 1700, 900), "beyond the right end");
         assert!(!place(Anchor::End, 300, 900), "before the left end");
         let mut labels = Labels::between(vec![1000]);
-        assert!(!labels.place("word", Anchor::Middle, (900, 900), (0, 2000)), "across a line");
+        assert!(!labels.place("word", Anchor::Middle, 900, 900, &(0..=2000)), "across a line");
     }
 }

@@ -55,7 +55,7 @@ fill:var(--ink)}.sg .peak{fill:var(--over);font-weight:700}\
 #[must_use]
 pub fn svg(figure: &Figure) -> String {
     let mut body = String::new();
-    text(&mut body, "title", Anchor::Start, (EDGE, 290), &figure.title);
+    text(&mut body, "title", Anchor::Start, EDGE, 290, &figure.title);
     let mut y = legend(&mut body, figure, 560) + 170;
     for row in &figure.rows {
         y = self::row(&mut body, figure, row, y);
@@ -98,7 +98,7 @@ fn legend(out: &mut String, figure: &Figure, mut y: u64) -> u64 {
                 writeln!(out, "<path class=\"step {class}\" d=\"M{left} {middle}h18\"/>")
             }
         };
-        text(out, "key", Anchor::Start, (x + 240, y), name);
+        text(out, "key", Anchor::Start, x + 240, y, name);
         x += wide + 80;
     }
     y
@@ -108,11 +108,11 @@ fn legend(out: &mut String, figure: &Figure, mut y: u64) -> u64 {
 fn row(out: &mut String, figure: &Figure, row: &Row, mut y: u64) -> u64 {
     for line in title_lines(&row.title) {
         y += LINE;
-        text(out, "rule", Anchor::Start, (EDGE, y), &line);
+        text(out, "rule", Anchor::Start, EDGE, y, &line);
     }
     for note in &row.notes {
         y += LINE;
-        text(out, "note", Anchor::Start, (EDGE, y), note);
+        text(out, "note", Anchor::Start, EDGE, y, note);
     }
     y += GAP + 110;
     let areas = row.plots.iter().map(|plot| {
@@ -165,12 +165,12 @@ fn axis(out: &mut String, figure: &Figure, y: u64) -> u64 {
         let class = if index % 2 == 0 { "tick" } else { "tick odd" };
         let is_cut = Anchor::Middle.extent(&span, x).is_none_or(|(_, right)| right > WIDTH);
         let (anchor, x) = if is_cut { (Anchor::End, WIDTH) } else { (Anchor::Middle, x) };
-        text(out, class, anchor, (x, y + LINE), &span);
+        text(out, class, anchor, x, y + LINE, &span);
     }
     let mut y = y + LINE + 40;
     for line in figure.axis.lines() {
         y += LINE;
-        text(out, "axis", Anchor::Start, (EDGE, y), line);
+        text(out, "axis", Anchor::Start, EDGE, y, line);
     }
     y
 }

@@ -10,7 +10,7 @@ use crate::{
     compiled_rule::CompiledRules,
     condition::Condition,
     envoy::DomainTree,
-    error::{Fault, quoted},
+    error::{Definition, Fault, quoted},
     example::Example,
     index::Index,
     rule::Rule,
@@ -47,11 +47,11 @@ pub(crate) struct RuleSetBuilder {
     policies: Vec<Policy>,
     by_text: AHashMap<String, usize>,
     names: AHashMap<Box<str>, usize>,
-    /// Names of policies, valid or not, with the source and the line of each.
-    defined: AHashMap<Box<str>, (usize, usize)>,
+    /// Names of policies, valid or not.
+    defined: AHashMap<Box<str>, Definition>,
     pub(crate) rules: Vec<Rule>,
-    /// Names of rules, with the source and the line of each.
-    taken: AHashMap<Arc<str>, (usize, usize)>,
+    /// Names of rules.
+    taken: AHashMap<Arc<str>, Definition>,
     pub(crate) domains: AHashMap<Box<str>, DomainTree>,
     /// Descriptors with a `*`, with their indices in the tree.
     pub(crate) wildcards: AHashMap<WildcardId, usize>,
@@ -93,7 +93,7 @@ impl RuleSetBuilder {
     pub(crate) fn named_policy(&mut self, entry: &Entry) -> Result<(), Fault> {
         let fault = |message: String| Fault::new(entry.at, message);
         check_name(&entry.key, "policy").map_err(fault)?;
-        let here = (self.source, entry.at.line);
+        let here = Definition { source: self.source, line: entry.at.line };
         if let Some(first) = self.defined.get(&*entry.key) {
             return Err(fault(self.duplicate("policy", &entry.key, *first)));
         }
@@ -104,13 +104,9 @@ impl RuleSetBuilder {
         Ok(())
     }
 
-    /// The error for a name that was defined before, in a line of a source.
-    pub(crate) fn duplicate(
-        &self,
-        what: &str,
-        name: &str,
-        (source, line): (usize, usize),
-    ) -> String {
+    /// The error for a name that was defined before.
+    pub(crate) fn duplicate(&self, what: &str, name: &str, first: Definition) -> String {
+        let Definition { source, line } = first;
         let file = match self.sources.get(source).filter(|_| source != self.source) {
             Some(name) if name.is_empty() => " of another file".to_owned(),
             Some(name) => format!(" of {name}"),
@@ -128,7 +124,8 @@ impl RuleSetBuilder {
             if let Some(first) = self.taken.get(&rule.name) {
                 return Err(node.fault(self.duplicate("rule", &rule.name, *first)));
             }
-            self.taken.insert(rule.name.clone(), (self.source, rule.line));
+            let first = Definition { source: self.source, line: rule.line };
+            self.taken.insert(rule.name.clone(), first);
         }
         rule.source = self.source;
         self.rules.push(rule);

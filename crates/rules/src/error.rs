@@ -38,6 +38,14 @@ impl fmt::Display for Position {
     }
 }
 
+/// Where a name is defined.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Definition {
+    /// Index of the source.
+    pub(crate) source: usize,
+    pub(crate) line: usize,
+}
+
 /// An error whose text is not yet known.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {

@@ -21,7 +21,7 @@ use crate::{
     load::{Sample, Sizes},
     others::Others,
     pin,
-    report::{Bar, Table, median, ratio},
+    report::{Bar, Peer, Table, median, ratio},
     resp::{
         peers,
         servers::{Server, free_address},
@@ -152,7 +152,7 @@ fn print(contenders: &[Contender]) {
     for contender in contenders.iter().filter(|it| it.name != ECHO) {
         let ours = rates(contender);
         let work = format!("ShouldRateLimit, {}", contender.name);
-        let peer = (ECHO, shown(median(&echo)));
+        let peer = Peer::new(ECHO, shown(median(&echo)));
         let (shown, ratio) = (shown(median(&ours)), ratio(&ours, &echo));
         table.compare(&work, shown, peer, ratio, "x", Bar::AtLeast(0.75));
     }

@@ -23,7 +23,7 @@ use crate::{
     load::{Sample, Sizes},
     others::Others,
     pin,
-    report::{Bar, Table, median, ratio},
+    report::{Bar, Peer, Table, median, ratio},
     resp::{
         peers,
         servers::{Server, free_address},
@@ -196,7 +196,7 @@ fn print(contenders: &[Contender]) {
     let mut compare =
         |work, figures: [Option<Vec<f64>>; 2], text: &dyn Fn(f64) -> String, peer, bar| {
             let [Some(ours), Some(theirs)] = figures else { return };
-            let peers = (peer, text(median(&theirs)));
+            let peers = Peer::new(peer, text(median(&theirs)));
             table.compare(work, text(median(&ours)), peers, ratio(&ours, &theirs), "x", bar);
         };
     compare("requests/s", [rate(OURS), rate(ECHO)], &thousands, ECHO, Bar::AtLeast(0.8));

@@ -20,7 +20,7 @@ use crate::{
     keys::{KeySequence, Random},
     load::{REPLY_TIMEOUT, Sample, Sizes},
     pin,
-    report::{Bar, Table},
+    report::{Bar, Peer, Table},
     resp::peers,
 };
 
@@ -61,7 +61,7 @@ pub(super) fn run(sizes: &Sizes, quick: bool) -> io::Result<()> {
     table.compare(
         &format!("/v1/gate, {count} rules, {reloads} reloads"),
         rate_text(&changing),
-        ("no reloads", rate_text(&calm)),
+        Peer::new("no reloads", rate_text(&calm)),
         rate(&changing) / rate(&calm),
         "x",
         Bar::None,
@@ -69,7 +69,7 @@ pub(super) fn run(sizes: &Sizes, quick: bool) -> io::Result<()> {
     table.compare(
         "failed requests during reloads",
         "0".to_owned(),
-        ("", String::new()),
+        Peer::none(),
         0.0,
         "",
         Bar::AtMost(0.0),

@@ -16,7 +16,7 @@ use super::sizes::Sizes;
 use crate::{
     clock::{TscClock, wall},
     keys, pin,
-    report::{Bar, Table, median, time},
+    report::{Bar, Peer, Table, median, time},
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -49,7 +49,7 @@ pub(super) fn measure(sizes: &Sizes, table: &mut Table) -> io::Result<Table> {
 
     let [_, _, our_tail, our_worst, our_bytes, _] = grown(OURS);
     let [_, _, governor_tail, governor_worst, governor_bytes, _] = grown(GOVERNOR);
-    let peer = |figure: String| ("governor, [u8; 16]", figure);
+    let peer = |figure: String| Peer::new("governor, [u8; 16]", figure);
     let bytes = |figure: f64| format!("{figure:.1}");
     for (work, ours, bar) in [
         ("bytes per key, 1 policy", our_bytes, Bar::AtMost(32.0)),

@@ -10,15 +10,27 @@ use super::sizes::Sizes;
 use crate::{
     clock::{TscClock, per_call},
     pin,
-    report::{Bar, Table, median, time},
+    report::{Bar, Peer, Table, median, time},
 };
 
 const KEY: &str = "a key of 16 byte";
 /// One unit per millisecond, with a burst that no run exhausts.
-const ALLOWED: (&str, Duration, u32) =
-    ("gcra:1000/1s:burst=100000000", Duration::from_millis(1), 100_000_000);
+const ALLOWED: Limit = Limit {
+    policy: "gcra:1000/1s:burst=100000000",
+    interval: Duration::from_millis(1),
+    burst: 100_000_000,
+};
 /// One unit per day.
-const DENIED: (&str, Duration, u32) = ("gcra:1/1d:burst=1", Duration::from_secs(86_400), 1);
+const DENIED: Limit =
+    Limit { policy: "gcra:1/1d:burst=1", interval: Duration::from_secs(86_400), burst: 1 };
+
+/// A limit for us, and the same for governor.
+#[derive(Clone, Copy)]
+struct Limit {
+    policy: &'static str,
+    interval: Duration,
+    burst: u32,
+}
 
 pub(super) fn measure(sizes: &Sizes, table: &mut Table) {
     for (what, limit, threads, bar) in [
@@ -29,14 +41,21 @@ pub(super) fn measure(sizes: &Sizes, table: &mut Table) {
     ] {
         let [tsc, system, passed, made, kept] = compare(sizes, limit, threads);
         let work = format!("hot key, {what}");
-        let mut row = |clock: &str, ours: f64, (peer, theirs): (&str, f64), bar| {
+        let mut row = |clock: &str, ours: f64, peer: &str, theirs: f64, bar| {
             let work = format!("{work}, {clock}");
-            table.compare(&work, time(ours), (peer, time(theirs)), theirs / ours, "x", bar);
+            table.compare(
+                &work,
+                time(ours),
+                Peer::new(peer, time(theirs)),
+                theirs / ours,
+                "x",
+                bar,
+            );
         };
-        row("quanta", tsc, ("governor, String", made), bar);
-        row("SystemClock", system, ("governor, String", made), Bar::None);
-        row("quanta", tsc, ("governor, String kept", kept), Bar::None);
-        row("time as an argument", passed, ("governor, String", made), Bar::None);
+        row("quanta", tsc, "governor, String", made, bar);
+        row("SystemClock", system, "governor, String", made, Bar::None);
+        row("quanta", tsc, "governor, String kept", kept, Bar::None);
+        row("time as an argument", passed, "governor, String", made, Bar::None);
     }
 }
 
@@ -49,8 +68,8 @@ fn decide(store: &ClockedStore<impl Clock>, policy: &PreparedPolicy) -> Decision
 
 /// Nanoseconds per call and thread: ours with either clock, and with the time of `quanta` as an argument; governor with
 /// a new and a reused `String`.
-fn compare(sizes: &Sizes, limit: (&str, Duration, u32), threads: usize) -> [f64; 5] {
-    let (policy, interval, burst) = limit;
+fn compare(sizes: &Sizes, limit: Limit, threads: usize) -> [f64; 5] {
+    let Limit { policy, interval, burst } = limit;
     let tsc = ClockedStore::new(MemoryStore::new(), TscClock::new());
     let system = ClockedStore::new(MemoryStore::new(), SystemClock::new());
     // A policy has the data of one store attached.

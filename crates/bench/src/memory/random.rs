@@ -10,7 +10,7 @@ use super::sizes::Sizes;
 use crate::{
     clock::{TscClock, per_call},
     keys::{Random, bytes},
-    report::{Bar, Table, median, time},
+    report::{Bar, Peer, Table, median, time},
 };
 
 /// One unit per hour and a burst of a thousand: no key is exhausted, and none recovers during the run.
@@ -73,7 +73,7 @@ pub(super) fn measure(sizes: &Sizes, table: &mut Table) {
     let mut row = |work: &str, figures: &[f64], bar| {
         let ours = median(figures);
         let work = format!("{} keys at random, {work}", sizes.keys);
-        let peer = ("governor, [u8; 16]", time(governor));
+        let peer = Peer::new("governor, [u8; 16]", time(governor));
         table.compare(&work, time(ours), peer, governor / ours, "x", bar);
     };
     row("one by one", &one, Bar::AtLeast(3.5));

@@ -16,7 +16,7 @@ use crate::{
     load::Sizes,
     others::Others,
     pin,
-    report::{Bar, Table, median, ratio},
+    report::{Bar, Peer, Table, median, ratio},
     resp::{command::Command, load, peers, servers::Server},
 };
 use servers::{call, info_number};
@@ -108,14 +108,7 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
         compare(engine, &subjects, &mut table);
         let written = written_by_denials(engine, &module)?;
         let work = format!("{}: bytes of append-only file per denial", engine.name());
-        table.compare(
-            &work,
-            format!("{written} B"),
-            ("", String::new()),
-            written,
-            "B",
-            Bar::AtMost(0.0),
-        );
+        table.compare(&work, format!("{written} B"), Peer::none(), written, "B", Bar::AtMost(0.0));
         for server in &servers {
             cpu += server.cpu()?.unwrap_or_default();
         }
@@ -257,7 +250,7 @@ fn compare(engine: Engine, subjects: &[Subject], table: &mut Table) {
         let (own, theirs) = (rates_of(ours, work), rates_of(peer, work));
         let text = |rates: &[f64]| format!("{:.1} k/s", median(rates) / 1e3);
         let (bar, ratio) = (Bar::AtLeast(bar), ratio(own, theirs));
-        table.compare(&title, text(own), (peer, text(theirs)), ratio, "x", bar);
+        table.compare(&title, text(own), Peer::new(peer, text(theirs)), ratio, "x", bar);
     }
     let micros = [
         (DENIED, OURS, CELL, Bar::AtMost(0.5)),
@@ -268,7 +261,14 @@ fn compare(engine: Engine, subjects: &[Subject], table: &mut Table) {
         let title = format!("{}: {ours}, {}, us per call", engine.name(), work.name);
         let (own, theirs) = (micros_of(ours, work), micros_of(peer, work));
         let text = |micros: &[f64]| format!("{:.3} us", median(micros));
-        table.compare(&title, text(own), (peer, text(theirs)), ratio(own, theirs), "x", bar);
+        table.compare(
+            &title,
+            text(own),
+            Peer::new(peer, text(theirs)),
+            ratio(own, theirs),
+            "x",
+            bar,
+        );
     }
     for (index, (state, bar)) in
         [("", Bar::AtMost(1.0)), (", after the run", Bar::None)].into_iter().enumerate()
@@ -278,6 +278,6 @@ fn compare(engine: Engine, subjects: &[Subject], table: &mut Table) {
         let (own, theirs) = (bytes(OURS), bytes(CELL));
         let text = |bytes: f64| format!("{bytes:.0} B");
         let title = format!("{}: bytes per key{state}", engine.name());
-        table.compare(&title, text(own), (CELL, text(theirs)), own / theirs, "x", bar);
+        table.compare(&title, text(own), Peer::new(CELL, text(theirs)), own / theirs, "x", bar);
     }
 }

@@ -15,11 +15,11 @@ use sluicegate_testing::Engine;
 use crate::{
     others::Others,
     pin,
-    report::{Bar, Table},
+    report::{Bar, Peer, Table},
     resp::servers::Server,
 };
 use peers::Peers;
-use subject::{FULL, PIPELINE, QUICK, Sizes, Subject};
+use subject::{CONNECTIONS, FULL, PIPELINE, QUICK, Sizes, Subject};
 use wire::{Connection, Span, load};
 
 /// The minimum of any script: read the clock and the key, write the key, return seven integers.
@@ -33,7 +33,7 @@ pub(crate) fn run(quick: bool) -> io::Result<()> {
     let sizes = if quick { QUICK } else { FULL };
     let peers = Peers::installed()?;
     let Sizes { rounds, keys, .. } = sizes;
-    println!("redis: {rounds} rounds, {keys} keys, {PIPELINE:?} connections and pipeline");
+    println!("redis: {rounds} rounds, {keys} keys, {CONNECTIONS} connections, pipeline {PIPELINE}");
     let (all, (load, _)) = (pin::cores()?, pin::load_and_server_core()?);
     let others = Others::start();
     let mut table = Table::comparison();
@@ -69,7 +69,14 @@ fn measure(server: &Server, subjects: &mut [Subject], keys: u64, sizes: &Sizes) 
             let index = if round % 2 == 0 { turn } else { count - 1 - turn };
             let subject = &mut subjects[index];
             let span = Span::Time(sizes.measured);
-            subject.figures.push(load(server.address, &subject.command, PIPELINE, keys, span)?);
+            subject.figures.push(load(
+                server.address,
+                &subject.command,
+                CONNECTIONS,
+                PIPELINE,
+                keys,
+                span,
+            )?);
         }
     }
     Ok(())
@@ -124,19 +131,26 @@ fn gcra(
     table.compare(
         &work,
         rate(ours),
-        ("throttled-py", rate(throttled)),
+        Peer::new("throttled-py", rate(throttled)),
         ratio,
         "x",
         Bar::AtLeast(allowed),
     );
     let ratio = ours.median() / empty.median();
-    table.compare(&work, rate(ours), ("empty script", rate(empty)), ratio, "x", Bar::AtLeast(0.8));
+    table.compare(
+        &work,
+        rate(ours),
+        Peer::new("empty script", rate(empty)),
+        ratio,
+        "x",
+        Bar::AtLeast(0.8),
+    );
     let key = bytes(server, "ours______000000")?;
     let work = format!("{name}: bytes per key, gcra");
     table.compare(
         &work,
         format!("{key:.0} B"),
-        ("redis-cell", format!("{cell:.0} B")),
+        Peer::new("redis-cell", format!("{cell:.0} B")),
         key,
         "B",
         Bar::AtMost(cell),
@@ -155,7 +169,7 @@ fn gcra(
     table.compare(
         &work,
         rate(ours),
-        ("throttled-py", rate(throttled)),
+        Peer::new("throttled-py", rate(throttled)),
         ratio,
         "x",
         Bar::AtLeast(denied),
@@ -195,13 +209,20 @@ fn logs(
     let rate = |subject: &Subject| format!("{:.0}/s", subject.median());
     let ratio = ours.median() / limits.median();
     let work = format!("{name}: sliding log of 1000, full");
-    table.compare(&work, rate(ours), ("limits", rate(limits)), ratio, "x", Bar::AtLeast(0.4));
+    table.compare(
+        &work,
+        rate(ours),
+        Peer::new("limits", rate(limits)),
+        ratio,
+        "x",
+        Bar::AtLeast(0.4),
+    );
     let (own, theirs) = (bytes(server, "ours______000000")?, bytes(server, "limits____000000")?);
     let work = format!("{name}: bytes of the log");
     table.compare(
         &work,
         format!("{own:.0} B"),
-        ("limits", format!("{theirs:.0} B")),
+        Peer::new("limits", format!("{theirs:.0} B")),
         own / theirs,
         "x",
         Bar::AtMost(0.4),

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     clock::instant,
     keys::Random,
-    report::{Bar, Table, median, time},
+    report::{Bar, Peer, Table, median, time},
     resp::servers::Server,
 };
 
@@ -50,7 +50,8 @@ async fn compare(server: &Server, sizes: &Sizes, table: &mut Table) -> io::Resul
         figures[1].push(load(
             server.address,
             &subject.command,
-            (1, TASKS),
+            1,
+            TASKS,
             sizes.keys,
             Span::Time(sizes.measured),
         )?);
@@ -92,14 +93,21 @@ async fn compare(server: &Server, sizes: &Sizes, table: &mut Table) -> io::Resul
     table.compare(
         &work,
         rate(ours),
-        ("load generator", rate(generator)),
+        Peer::new("load generator", rate(generator)),
         ours / generator,
         "x",
         Bar::AtLeast(0.8),
     );
     let mut row = |work: &str, ours: f64, against: &str, theirs: f64, bar: f64| {
         let figure = theirs / ours;
-        table.compare(work, time(ours), (against, time(theirs)), figure, "x", Bar::AtLeast(bar));
+        table.compare(
+            work,
+            time(ours),
+            Peer::new(against, time(theirs)),
+            figure,
+            "x",
+            Bar::AtLeast(bar),
+        );
     };
     row("a denied key, cached", cached, "a round trip", trip, 100.0);
     row("a hot key, leases of 100", leased, "without", unleased, 20.0);

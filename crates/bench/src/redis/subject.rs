@@ -22,7 +22,8 @@ pub(super) const FULL: Sizes =
 pub(super) const QUICK: Sizes =
     Sizes { rounds: 1, keys: 2000, measured: Duration::from_millis(30) };
 /// Connections, and commands in flight on each.
-pub(super) const PIPELINE: (usize, usize) = (8, 16);
+pub(super) const CONNECTIONS: usize = 8;
+pub(super) const PIPELINE: usize = 16;
 
 /// A script on a server, and its arguments.
 pub(super) struct Subject {
@@ -58,7 +59,8 @@ impl Subject {
 
     /// Calls the script `times` times for each key.
     pub(super) fn fill(&self, server: &Server, keys: u64, times: u64) -> io::Result<()> {
-        load(server.address, &self.command, PIPELINE, keys, Span::Keys(keys * times)).map(drop)
+        load(server.address, &self.command, CONNECTIONS, PIPELINE, keys, Span::Keys(keys * times))
+            .map(drop)
     }
 
     pub(super) fn median(&self) -> f64 {

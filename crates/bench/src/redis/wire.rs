@@ -142,7 +142,8 @@ impl Command {
 pub(super) fn load(
     address: SocketAddr,
     command: &Command,
-    (connections, pipeline): (usize, usize),
+    connections: usize,
+    pipeline: usize,
     keys: u64,
     span: Span,
 ) -> io::Result<f64> {

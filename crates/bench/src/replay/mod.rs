@@ -9,7 +9,7 @@ use std::{env, fs, io, path::PathBuf, process::Command};
 use self::process::{Ran, run as timed};
 use crate::{
     others::Others,
-    report::{Bar, Table, median},
+    report::{Bar, Peer, Table, median},
 };
 
 /// Sizes of a run.
@@ -92,7 +92,7 @@ fn compare(sizes: Sizes, sluicegate: &PathBuf, folder: &std::path::Path) -> io::
         table.compare(
             "replay, one policy",
             millis(one),
-            ("GoAccess", millis(theirs)),
+            Peer::new("GoAccess", millis(theirs)),
             ratio,
             "x",
             bar,
@@ -102,7 +102,7 @@ fn compare(sizes: Sizes, sluicegate: &PathBuf, folder: &std::path::Path) -> io::
     table.compare(
         "five policies at once",
         millis(together),
-        ("one after the other", millis(each)),
+        Peer::new("one after the other", millis(each)),
         each / together,
         "x",
         Bar::AtLeast(2.0),

@@ -5,7 +5,7 @@ use super::contenders::{
 };
 use crate::{
     load::Sample,
-    report::{Bar, Table, median},
+    report::{Bar, Peer, Table, median},
 };
 
 const NO_DELAY: &str = "\
@@ -34,14 +34,14 @@ pub(super) fn print(contenders: &[Contender]) {
     ] {
         let bars = [(REDIS_CELL, over_cell), (BASELINE, of_baseline), (THROTTLECRAB, over_crab)];
         for (peer, bar) in bars {
-            compare_rates(contenders, pipeline, (OURS, peer), bar, &mut table);
+            compare_rates(contenders, pipeline, OURS, peer, bar, &mut table);
         }
         let bar = if pipeline == 1 { Bar::AtMost(1.15) } else { Bar::None };
         compare_cpu(contenders, pipeline, bar, &mut table);
     }
     for pipeline in [16, 128] {
         let bar = Bar::AtLeast(0.85);
-        compare_rates(contenders, pipeline, (OURS_TEXT, OURS_SMALL), bar, &mut table);
+        compare_rates(contenders, pipeline, OURS_TEXT, OURS_SMALL, bar, &mut table);
     }
     println!("{table}");
     println!("{NO_DELAY}");
@@ -84,7 +84,8 @@ impl Figures {
 fn compare_rates(
     contenders: &[Contender],
     pipeline: usize,
-    (subject, peer): (&str, &str),
+    subject: &str,
+    peer: &str,
     bar: Bar,
     table: &mut Table,
 ) {
@@ -93,7 +94,14 @@ fn compare_rates(
     let work = format!("requests/s, pipeline {pipeline}, {subject}");
     match Figures::named(contenders, peer, pipeline).map(|it| it.rate) {
         Some(theirs) => {
-            table.compare(&work, rate(ours), (peer, rate(theirs)), ours / theirs, "x", bar);
+            table.compare(
+                &work,
+                rate(ours),
+                Peer::new(peer, rate(theirs)),
+                ours / theirs,
+                "x",
+                bar,
+            );
         }
         None => table.row(vec![work, rate(ours), peer.to_owned(), "left out".to_owned()]),
     }
@@ -104,7 +112,14 @@ fn compare_cpu(contenders: &[Contender], pipeline: usize, bar: Bar, table: &mut 
     let (Some(ours), Some(baseline)) = (cpu(OURS), cpu(BASELINE)) else { return };
     let work = format!("CPU per request, pipeline {pipeline}, {OURS}");
     let text = |figure: f64| format!("{figure:.3} us");
-    table.compare(&work, text(ours), (BASELINE, text(baseline)), ours / baseline, "x", bar);
+    table.compare(
+        &work,
+        text(ours),
+        Peer::new(BASELINE, text(baseline)),
+        ours / baseline,
+        "x",
+        bar,
+    );
 }
 
 /// Requests per second, in thousands.

@@ -201,7 +201,7 @@ fn level(track: &TimeSeries, spans: &Spans, first: u64, name: &'static str) -> O
         },
     });
     let end = spans.start + spans.width * u64::try_from(spans.bins.len()).unwrap_or(0);
-    let (edges, captions) = windows(track.windows(), (spans.start, first, end));
+    let (edges, captions) = windows(track.windows(), spans.start, first, end);
     let series = |name, role, shape, values| Series { name, role, shape, values };
     Some(Plot {
         series: vec![
@@ -219,7 +219,9 @@ fn level(track: &TimeSeries, spans: &Spans, first: u64, name: &'static str) -> O
 /// The boundaries of windows, and the units counted in each.
 fn windows(
     windows: &[CountedWindow],
-    (start, first, end): (u64, u64, u64),
+    start: u64,
+    first: u64,
+    end: u64,
 ) -> (Vec<Edge>, Vec<Caption>) {
     let on_clock = windows.iter().all(|window| window.is_on_clock);
     let name = |window: &CountedWindow| match window.to - window.from {

@@ -151,7 +151,7 @@ fn load_full_ledger_opens_no_hold_more() {
     let mut again = Vec::new();
     loaded.save(&mut again, begin).unwrap();
     for store in [loaded, load(&again).unwrap()] {
-        check_full_ledger(&mut InMemory(store), b"full", &policy, (begin, 65_536));
+        check_full_ledger(&mut InMemory(store), b"full", &policy, begin, 65_536);
     }
 }
 

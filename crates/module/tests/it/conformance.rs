@@ -116,7 +116,7 @@ fn full_ledger_opens_no_hold_more(engine: Engine) {
     let policy = &"token-bucket:1000000/1h".parse().unwrap();
     let now = Timestamp::from_micros(1_700_000_040_000_000).unwrap();
     subject.0.call_bytes(&[b"SET", b"full", &full_ledger(policy, 65_536, 1, now)]).unwrap();
-    check_full_ledger(&mut subject, b"full", policy, (now, 65_536));
+    check_full_ledger(&mut subject, b"full", policy, now, 65_536);
 }
 
 fn module_passes_conformance(engine: Engine) {

@@ -1,6 +1,6 @@
 //! One plot of a figure.
 
-use std::fmt::Write;
+use std::{fmt::Write, ops::RangeInclusive};
 
 use super::element::{LEFT, RIGHT, WIDTH, tenths, text, x};
 use crate::{
@@ -44,14 +44,14 @@ impl Area<'_> {
             Size::Small => 2,
             Size::Strip => {
                 let middle = self.y + self.height / 2 + 50;
-                text(out, "tick", Anchor::End, (LEFT - 80, middle), &self.plot.label);
+                text(out, "tick", Anchor::End, LEFT - 80, middle, &self.plot.label);
                 return self.grid(out, 0, top);
             }
         };
         for value in count_ticks(top, most) {
             self.grid(out, value, top);
             let y = self.value_y(value, top) + 50;
-            text(out, "tick", Anchor::End, (LEFT - 80, y), &count(value));
+            text(out, "tick", Anchor::End, LEFT - 80, y, &count(value));
         }
     }
 
@@ -181,24 +181,29 @@ impl Area<'_> {
     /// The texts inside the plot, the most important first.
     fn labels(&self, out: &mut String, top: u64) {
         let plot = self.plot;
-        let whole = (LEFT, WIDTH - RIGHT);
+        let whole = LEFT..=WIDTH - RIGHT;
         let walls = plot.edges.iter().map(|edge| self.x(edge.at)).collect();
         let mut labels = Labels::between(walls);
-        let mut place = |class: &str, label: &str, places: &[(Anchor, u64, u64)], within| {
+        let mut place = |class: &str,
+                         label: &str,
+                         places: &[(Anchor, u64, u64)],
+                         within: RangeInclusive<u64>| {
             // Bold text is wider.
             let wide =
                 if class.ends_with("peak") { format!("{label}  ") } else { label.to_owned() };
-            let free =
-                places.iter().find(|(anchor, x, y)| labels.place(&wide, *anchor, (*x, *y), within));
+            let mut is_free = |(anchor, x, y): &&(Anchor, u64, u64)| {
+                labels.place(&wide, *anchor, *x, *y, &within)
+            };
+            let free = places.iter().find(&mut is_free);
             if let Some((anchor, x, y)) = free {
-                text(out, class, *anchor, (*x, *y), label);
+                text(out, class, *anchor, *x, *y, label);
             }
             free.is_some()
         };
         if let Some(peak) = &plot.peak {
             let (x, y) = (self.x(peak.at), self.value_y(peak.value, top));
             let beside = [Anchor::End, Anchor::Start, Anchor::Middle].map(|it| (it, x, y - 70));
-            place("plot peak", &peak.label, &beside, whole);
+            place("plot peak", &peak.label, &beside, whole.clone());
         }
         for (index, bound) in plot.bounds.iter().enumerate() {
             let left = if index == 0 { LEFT } else { self.x(bound.at) } + 40;
@@ -209,13 +214,13 @@ impl Area<'_> {
                 ends.reverse();
             }
             let number = count(bound.value);
-            let _ = place("plot", &bound.label, &ends, (left, right))
-                || place("plot", &number, &ends, (left, right));
+            let _ = place("plot", &bound.label, &ends, left..=right)
+                || place("plot", &number, &ends, left..=right);
         }
         for edge in plot.edges.iter().filter(|edge| !edge.label.is_empty()) {
             let (x, y) = (self.x(edge.at), self.y + 130);
             let beside = [(Anchor::Start, x + 50, y), (Anchor::End, x.saturating_sub(50), y)];
-            place("plot", &edge.label, &beside, whole);
+            place("plot", &edge.label, &beside, whole.clone());
         }
         for caption in &plot.captions {
             let (from, to) = (self.x(caption.from), self.x(caption.to));
@@ -228,7 +233,7 @@ impl Area<'_> {
             let _ = caption.texts.iter().any(|text| {
                 let mut free = at.to_vec();
                 free.retain(|(anchor, x, y)| !self.is_on_line(anchor.extent(text, *x), *y, top));
-                place("plot", text, &free, (from, to))
+                place("plot", text, &free, from..=to)
             });
         }
     }

@@ -17,7 +17,7 @@ pub(super) fn x(figure: &Figure, micros: u64) -> u64 {
 }
 
 /// Writes a text, unless it is empty.
-pub(super) fn text(out: &mut String, class: &str, anchor: Anchor, (x, y): (u64, u64), text: &str) {
+pub(super) fn text(out: &mut String, class: &str, anchor: Anchor, x: u64, y: u64, text: &str) {
     if !text.is_empty() {
         let _ = writeln!(
             out,

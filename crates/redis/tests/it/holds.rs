@@ -140,7 +140,7 @@ fn keeps_sums_and_bounds(what: &str, server: &Server, subject: &mut impl HoldSub
     let mut set = redis::cmd("SET");
     set.arg(test_key(b"full")).arg(full_ledger(policy, MAX_HOLDS_OF_SCRIPTS, 1, now));
     set.query::<()>(&mut server.connect()).unwrap();
-    check_full_ledger(subject, b"full", policy, (now, MAX_HOLDS_OF_SCRIPTS));
+    check_full_ledger(subject, b"full", policy, now, MAX_HOLDS_OF_SCRIPTS);
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn script_full_ledger_under_a_log_decides_as_core_in_time() {
         ("sliding-log:1000/20h:count=all", second, 999),
     ] {
         let policy = &text.parse::<Policy>().unwrap();
-        let mut bytes = spread_ledger(policy, 65_536, 2, (begin, spacing));
+        let mut bytes = spread_ledger(policy, 65_536, 2, begin, spacing);
         let order = slow_to_sort(65_536);
         let records = bytes.split_off(bytes.len() - 16 * order.len());
         for number in order {

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     builder::RuleSetBuilder,
     condition::Conditions,
-    error::{Fault, Position, quoted},
+    error::{Definition, Fault, Position, quoted},
     glob::Glob,
     native::on_error,
     rule::{Rule, Settings, Treatment},
@@ -129,8 +129,8 @@ impl Reader<'_> {
             None => above.any.get(&**key),
         };
         if let Some(first) = first {
-            let place = self.tree.nodes[*first].place;
-            return Err(node.fault(self.builder.duplicate("descriptor", &path, place)));
+            let first = self.tree.nodes[*first].definition;
+            return Err(node.fault(self.builder.duplicate("descriptor", &path, first)));
         }
         let above = &mut self.tree.nodes[parent];
         if wild {
@@ -145,8 +145,8 @@ impl Reader<'_> {
         } else {
             above.any.insert((**key).into(), new);
         }
-        let place = (self.builder.source, node.at.line);
-        self.tree.nodes.push(TreeNode { rule, value_to_metric, place, ..TreeNode::default() });
+        let definition = Definition { source: self.builder.source, line: node.at.line };
+        self.tree.nodes.push(TreeNode { rule, value_to_metric, definition, ..TreeNode::default() });
         match descriptors {
             Some(list) => self.descriptors(new, &path, &entries, list),
             None => Ok(()),

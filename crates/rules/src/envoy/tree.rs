@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::{Descriptor, Wire, push_entry};
 use crate::{
+    error::Definition,
     escape::escape,
     glob::Glob,
     rule::{Charge, Charges, Match, Rule, Treatment},
@@ -32,8 +33,7 @@ pub(crate) struct TreeNode {
     pub(crate) rule: Option<usize>,
     /// Whether its name in metrics contains the value that matched.
     pub(crate) value_to_metric: bool,
-    /// Index of its source, and its line there.
-    pub(crate) place: (usize, usize),
+    pub(crate) definition: Definition,
 }
 
 /// A descriptor with a `*`.

@@ -119,7 +119,8 @@ fn hold_of_a_full_ledger_is_an_error() {
         &mut OverTheWire(server.connect()),
         b"full",
         policy,
-        (now, MAX_HOLDS_OF_SCRIPTS),
+        now,
+        MAX_HOLDS_OF_SCRIPTS,
     );
 }
 
