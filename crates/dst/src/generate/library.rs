@@ -30,13 +30,13 @@ pub(super) fn some_action(
             .iter()
             .all(|it| !it.policy.contains("concurrency") || it.policy.contains("/30s"));
         let longest = if is_long { 20_000 } else { 400 };
-        return Some(Action::Permit(permit(random, (key, cost), timeout, longest)));
+        return Some(Action::Permit(permit(random, key, cost, timeout, longest)));
     }
     let takes = !has("concurrency");
     takes.then_some(Action::Wait { key, request: Request::Take(cost), timeout })
 }
 
-fn permit(random: &Random, (key, cost): (usize, u32), timeout: u64, longest: u64) -> PermitPlan {
+fn permit(random: &Random, key: usize, cost: u32, timeout: u64, longest: u64) -> PermitPlan {
     PermitPlan {
         key,
         cost,

@@ -55,7 +55,7 @@ pub(super) fn plan(seed: u64, random: &Random, size: Size) -> Plan {
     }
     let library = *random.pick(&[0, 0, 0, 20, 60]);
     let clients = if is_drawn { 1 + random.index(8) } else { 8 };
-    let mut steps = requests(random, (clients, library), &features, &keys, cluster);
+    let mut steps = requests(random, clients, library, &features, &keys, cluster);
     let shapers = if random.chance(15) {
         library::shapers(random, features.processes, &mut keys)
     } else {
@@ -94,7 +94,8 @@ fn serving(random: &Random, processes: usize) -> Vec<(usize, SimulatedProtocol)>
 /// The requests of each client, of which `library` percent are of the library.
 fn requests(
     random: &Random,
-    (clients, library): (usize, u64),
+    clients: usize,
+    library: u64,
     features: &Features,
     keys: &[KeyPlan],
     cluster: Option<ClusterPlan>,

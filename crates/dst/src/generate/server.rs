@@ -53,7 +53,7 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
     let server = ServerPlan { unread, stops, http, named, rules, bounds };
     let waits = if begins { 50 } else { *random.pick(&[0, 10, 30, 60]) };
     for client in 0..features.processes {
-        steps.extend(requests(random, &features, &keys, (client, waits)));
+        steps.extend(requests(random, &features, &keys, client, waits));
     }
     if random.chance(70) {
         steps.extend(faults(random, features.processes));
@@ -152,15 +152,15 @@ fn requests(
     random: &Random,
     features: &Features,
     keys: &[KeyPlan],
-    (client, waits): (usize, u64),
+    client: usize,
+    waits: u64,
 ) -> Vec<Step> {
     let gap = *random.pick(&[20, 60, 150, 400]);
     let (mut steps, mut at, mut open) = (Vec::new(), random.below(gap), Vec::new());
     while at < SPAN {
         let index = random.index(keys.len());
-        let one = || (index, &keys[index]);
         let action = if random.chance(waits) {
-            wait(random, features, one(), &mut open)
+            wait(random, features, index, &keys[index], &mut open)
         } else if random.chance(10) {
             multi_key(random, keys, waits)
         } else {
@@ -184,7 +184,8 @@ fn requests(
 fn wait(
     random: &Random,
     features: &Features,
-    (key, KeyPlan(policies)): (usize, &KeyPlan),
+    key: usize,
+    KeyPlan(policies): &KeyPlan,
     open: &mut Vec<(usize, u64)>,
 ) -> Option<Action> {
     // One that waits while its policy is changed goes on with the old one: each of its attempts, which no client sees,

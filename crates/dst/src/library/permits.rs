@@ -76,7 +76,7 @@ impl Library {
                 id.escape_ascii()
             ));
         }
-        self.check_ended((key, sent), id, is_made, end).await;
+        self.check_ended(key, sent, id, is_made, end).await;
     }
 
     /// Ends a permit. The answer of the store, if there is one.
@@ -94,13 +94,7 @@ impl Library {
     }
 
     /// The hold of a permit that has ended is not open any more. It was requested at `sent`.
-    async fn check_ended(
-        &self,
-        (key, sent): (&[u8], Moment),
-        id: Vec<u8>,
-        is_made: bool,
-        end: Moment,
-    ) {
+    async fn check_ended(&self, key: &[u8], sent: Moment, id: Vec<u8>, is_made: bool, end: Moment) {
         sleep(SETTLED).await;
         if !self.open_holds(key).contains(&id) {
             return;

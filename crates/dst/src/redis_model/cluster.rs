@@ -106,7 +106,9 @@ impl ClusterState {
     /// no primary.
     pub(super) fn route(
         &self,
-        (node, is_asking, needs_all): (usize, bool, bool),
+        node: usize,
+        is_asking: bool,
+        needs_all: bool,
         keys: &[&[u8]],
         has: impl Fn(&[u8]) -> bool,
         is_lost: impl Fn(usize) -> bool,
@@ -194,18 +196,18 @@ mod tests {
         let from = state.map.shard_of(slot);
         let (to, other) = (1 - from, from + 2);
         state.migrations.push(Migration { number: 1, slot, from, to });
-        let route = |at: (usize, bool), keys: &[&[u8]], here: &[&[u8]]| {
-            state.route((at.0, at.1, true), keys, |key| here.contains(&key), |_| false)
+        let route = |node, is_asking, keys: &[&[u8]], here: &[&[u8]]| {
+            state.route(node, is_asking, true, keys, |key| here.contains(&key), |_| false)
         };
-        assert_eq!(route((from, false), &keys, &keys), Route::Serve);
-        assert_eq!(route((from, false), &keys, &keys[..1]), Route::TryAgain);
-        assert_eq!(route((from, false), &keys, &[]), Route::Ask(slot, to));
-        assert_eq!(route((from, false), &keys[..1], &keys[1..]), Route::Ask(slot, to));
-        assert_eq!(route((to, false), &keys[..1], &[]), Route::Moved(slot, from));
-        assert_eq!(route((to, true), &keys[..1], &[]), Route::Serve);
-        assert_eq!(route((to, true), &keys, &keys[..1]), Route::TryAgain);
-        assert_eq!(route((other, false), &keys, &[]), Route::Moved(slot, from));
-        assert_eq!(route((from, false), &[b"{a}", b"b"], &[]), Route::CrossSlot);
+        assert_eq!(route(from, false, &keys, &keys), Route::Serve);
+        assert_eq!(route(from, false, &keys, &keys[..1]), Route::TryAgain);
+        assert_eq!(route(from, false, &keys, &[]), Route::Ask(slot, to));
+        assert_eq!(route(from, false, &keys[..1], &keys[1..]), Route::Ask(slot, to));
+        assert_eq!(route(to, false, &keys[..1], &[]), Route::Moved(slot, from));
+        assert_eq!(route(to, true, &keys[..1], &[]), Route::Serve);
+        assert_eq!(route(to, true, &keys, &keys[..1]), Route::TryAgain);
+        assert_eq!(route(other, false, &keys, &[]), Route::Moved(slot, from));
+        assert_eq!(route(from, false, &[b"{a}", b"b"], &[]), Route::CrossSlot);
         let moved = Route::Moved(3999, 1).error();
         assert_eq!(moved.as_deref(), Some("MOVED 3999 127.0.0.1:7001"));
     }

@@ -153,7 +153,7 @@ impl Servers {
                     return cluster.state.lock().write_slots(node, &mut writer);
                 }
                 [b"GET", key] => {
-                    if let Some(error) = self.route(cluster, (node, is_asking), b"1", &[key]) {
+                    if let Some(error) = self.route(cluster, node, is_asking, b"1", &[key]) {
                         return writer.error(error);
                     }
                 }
@@ -163,7 +163,7 @@ impl Servers {
                     }
                 }
                 [b"EVAL" | b"EVALSHA", _, count, rest @ ..] => {
-                    if let Some(error) = self.route(cluster, (node, is_asking), count, rest) {
+                    if let Some(error) = self.route(cluster, node, is_asking, count, rest) {
                         return writer.error(error);
                     }
                 }
@@ -177,7 +177,8 @@ impl Servers {
     fn route(
         &self,
         cluster: &Cluster,
-        (node, is_asking): (usize, bool),
+        node: usize,
+        is_asking: bool,
         count: &[u8],
         rest: &[&[u8]],
     ) -> Option<String> {
@@ -185,8 +186,7 @@ impl Servers {
         let keys = rest.get(..count)?;
         let has = |key: &[u8]| self.nodes[node].has(key);
         let state = cluster.state.lock();
-        let at = (node, is_asking, cluster.needs_all);
-        let route = state.route(at, keys, has, |shard| {
+        let route = state.route(node, is_asking, cluster.needs_all, keys, has, |shard| {
             let primary = state.map.primaries[shard];
             primary != node && self.nodes[primary].down_for() >= DETECTED
         });
