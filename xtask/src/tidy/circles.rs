@@ -4,14 +4,11 @@
 //! in the arguments of macros, and from calls of methods of `self` that another file implements; re-exports are followed.
 //! Tests are left out.
 
-mod allowed;
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::{ImplItem, Item, ItemImpl, ItemUse, UseTree, Visibility, visit::Visit};
 
-use self::allowed::ALLOWED;
 use super::{files::RepoFile, findings::Findings};
 
 /// Module path from the crate's root.
@@ -48,25 +45,10 @@ struct Import {
 
 /// `arrows` are those of each crate, by its source folder.
 pub(super) fn check(arrows: &[(String, Arrows)], findings: &mut Findings) {
-    let known: Vec<_> = ALLOWED.iter().map(|(files, _)| *files).collect();
-    let mut gone: BTreeSet<usize> = (0..known.len()).collect();
     for (root, arrows) in arrows {
         for circle in circles(arrows) {
-            let is_among = |files: &&[&str]| circle.iter().all(|file| files.contains(&&**file));
-            let found = known.iter().position(is_among);
-            match found {
-                Some(index) => {
-                    gone.remove(&index);
-                }
-                None => findings.error(report(root, &circle, arrows)),
-            }
+            findings.error(report(root, &circle, arrows));
         }
-    }
-    for index in gone {
-        let files = known[index].join(", ");
-        findings.error(format!(
-            "a circle that xtask/src/tidy/circles/allowed.rs lists is gone: {files}"
-        ));
     }
 }
 
