@@ -5,7 +5,7 @@ use std::time::Duration;
 use sluicegate_core::{Entry, Operation, Policy, Timestamp};
 
 use crate::{
-    CommandError, DecisionFormat, PolicyText, RepeatedKeys,
+    CommandError, DecisionFormat, PolicyText, RepeatedKeys, ReplyWriter,
     arguments::{GivenOptions, HostOptions, KeyArgument, OptionName, parse_options},
     quote::quote,
     spec::CommandSpec,
@@ -140,22 +140,6 @@ pub struct KeyOperation<'a, P> {
 
 /// Writes a reply from the state of a key at a time. `None` is a key without state.
 pub type EntryReply = fn(Option<&Entry>, Timestamp, &mut dyn ReplyWriter);
-
-/// Writes one reply, part by part.
-pub trait ReplyWriter {
-    /// A whole number.
-    fn integer(&mut self, value: i64);
-    /// A string.
-    fn string(&mut self, bytes: &[u8]);
-    /// No value.
-    fn null(&mut self);
-    /// The start of an array of `length` parts.
-    fn array(&mut self, length: usize);
-    /// The start of a map of `length` pairs.
-    fn map(&mut self, length: usize);
-    /// An error in place of a reply, with its code.
-    fn error(&mut self, text: &str);
-}
 
 /// The policy of a request for `key`, whose arguments may be in the wrong order.
 #[inline]

@@ -1,8 +1,10 @@
-//! Decisions as integers.
+//! Decisions as integers, and replies part by part.
 
 use std::time::Duration;
 
-use sluicegate_core::{Decision, Retry, whole_seconds};
+use sluicegate_core::{Answer, Decision, Retry, whole_seconds};
+
+use crate::RepeatedKeys;
 
 /// How a reply shows a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +31,39 @@ impl DecisionFormat {
 pub trait IntegersWriter {
     /// An array of whole numbers.
     fn integers<const N: usize>(&mut self, integers: &[i64; N]);
+}
+
+/// Writes one reply, part by part.
+pub trait ReplyWriter {
+    /// A whole number.
+    fn integer(&mut self, value: i64);
+    /// A string.
+    fn string(&mut self, bytes: &[u8]);
+    /// No value.
+    fn null(&mut self);
+    /// The start of an array of `length` parts.
+    fn array(&mut self, length: usize);
+    /// The start of a map of `length` pairs.
+    fn map(&mut self, length: usize);
+    /// An error in place of a reply, with its code.
+    fn error(&mut self, text: &str);
+}
+
+/// Writes the reply to an operation on several keys: an array of the decision, followed by the index of the binding
+/// key, and of the decision on each operation as given.
+pub fn write_all(
+    answer: &Answer,
+    repeated: &RepeatedKeys,
+    writer: &mut (impl IntegersWriter + ReplyWriter),
+) {
+    let decisions = repeated.decisions(answer);
+    writer.array(1 + decisions.len());
+    let [allowed, limit, remaining, retry, reset, delay, binding] = answer.decision.to_integers();
+    let key = i64::try_from(repeated.binding_key(answer)).unwrap_or(i64::MAX);
+    writer.integers(&[allowed, limit, remaining, retry, reset, delay, binding, key]);
+    for decision in decisions {
+        writer.integers(&decision.to_integers());
+    }
 }
 
 fn redis_cell_integers(decision: &Decision) -> [i64; 5] {

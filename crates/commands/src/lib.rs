@@ -27,16 +27,14 @@ mod spec;
 mod table;
 
 pub use arguments::{HostOptions, KeyArgument, key};
-pub use command::{
-    Action, Command, EntryReply, FromCommand, Host, KeyOperation, Parsed, ReplyWriter,
-};
-pub use decision_format::{DecisionFormat, IntegersWriter};
+pub use command::{Action, Command, EntryReply, FromCommand, Host, KeyOperation, Parsed};
+pub use decision_format::{DecisionFormat, IntegersWriter, ReplyWriter, write_all};
 pub use description::{KeyDescription, LimitDescription};
 pub use error::{CommandError, plain_error};
 pub use limits::{DEFAULT_TIMEOUT, MAX_INDEPENDENT_TAKES, MAX_SPAN};
 pub use policy_text::PolicyText;
 pub use policy_text_cache::{CacheMiss, PolicyTextCache, PolicyTextKey};
 pub use quote::quote;
-pub use repeated_keys::{RepeatedKeys, write_all};
+pub use repeated_keys::RepeatedKeys;
 pub use spec::{Argument, ArgumentKind, CommandSpec, Keys};
 pub use table::{parse, table, unknown_command};

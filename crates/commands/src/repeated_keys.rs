@@ -1,8 +1,6 @@
-//! Keys that a request on several keys names more than once, and the reply to such a request.
+//! Keys that a request on several keys names more than once.
 
 use sluicegate_core::{Answer, Decision};
-
-use crate::{command::ReplyWriter, decision_format::IntegersWriter};
 
 /// Relates the takes of a request to the distinct keys that a store decides on.
 ///
@@ -47,23 +45,6 @@ impl RepeatedKeys {
     ) -> impl ExactSizeIterator<Item = &'a Decision> {
         let count = if self.indexes.is_empty() { answer.each().len() } else { self.indexes.len() };
         (0..count).map(|take| &answer.each()[self.indexes.get(take).copied().unwrap_or(take)])
-    }
-}
-
-/// Writes the reply to an operation on several keys: an array of the decision, followed by the index of the binding
-/// key, and of the decision on each operation as given.
-pub fn write_all(
-    answer: &Answer,
-    repeated: &RepeatedKeys,
-    writer: &mut (impl IntegersWriter + ReplyWriter),
-) {
-    let decisions = repeated.decisions(answer);
-    writer.array(1 + decisions.len());
-    let [allowed, limit, remaining, retry, reset, delay, binding] = answer.decision.to_integers();
-    let key = i64::try_from(repeated.binding_key(answer)).unwrap_or(i64::MAX);
-    writer.integers(&[allowed, limit, remaining, retry, reset, delay, binding, key]);
-    for decision in decisions {
-        writer.integers(&decision.to_integers());
     }
 }
 

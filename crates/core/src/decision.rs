@@ -112,6 +112,36 @@ impl<'a> Operation<'a> {
     }
 }
 
+/// Operations that are no request on several keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// There is no key.
+    #[error("missing key: expected at least one")]
+    MissingKey,
+    /// The operations differ in more than the cost, or are none that several keys can have.
+    #[error(
+        "invalid operations on several keys: expected only takes, only peeks, or only holds with one id and ttl"
+    )]
+    Operation,
+}
+
+impl RequestError {
+    /// Checks operations that are to be all applied or none.
+    pub(crate) fn check<'a>(
+        mut operations: impl Iterator<Item = Operation<'a>>,
+    ) -> Result<(), Self> {
+        let first = operations.next().ok_or(Self::MissingKey)?.with_cost(0);
+        let is_allowed =
+            matches!(first, Operation::Take(_) | Operation::Peek(_) | Operation::Hold { .. });
+        if is_allowed && operations.all(|it| it.with_cost(0) == first) {
+            Ok(())
+        } else {
+            Err(Self::Operation)
+        }
+    }
+}
+
 /// The result of an operation. A denial is an answer, never an error.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -32,7 +32,6 @@ mod describe;
 mod drain;
 mod encoding;
 mod entry;
-mod holds;
 pub mod human;
 mod ledger;
 mod look_ahead;
@@ -56,14 +55,14 @@ pub mod wait;
 pub use algorithm::*;
 pub use answer::{Answer, Source};
 pub use applied::{Applied, AppliedFuture, BoxFuture};
-pub use apply::{OperationError, apply, apply_in_place};
+pub use apply::{HoldError, OperationError, apply, apply_in_place};
 pub use bytes::{MAX_DRAIN, MAX_TIME, StateError};
 pub use calendar::CalendarUnit;
 pub use counters::Counters;
-pub use decision::{Decision, Operation, Outcome, Retry};
+pub use decision::{Decision, Operation, Outcome, RequestError, Retry};
 pub use describe::LimitSummary;
 pub use entry::{Entry, Usage};
-pub use holds::HoldError;
+
 pub use ledger::{Hold, MAX_HOLD_ID, MAX_HOLDS};
 pub use manual_clock::ManualClock;
 pub use multi_key::{EntryOperation, apply_all};
@@ -71,9 +70,7 @@ pub use parameters::LimitError;
 pub use period::parse as parse_period;
 pub use policy::{Policy, builder};
 pub use prepared_policy::{OnError, PolicySettings, PreparedPolicy, StoreId};
-pub use request::{
-    KeyLengthError, KeyedOperation, MAX_KEY, MAX_KEYS_PER_TAKE, Request, RequestError,
-};
+pub use request::{KeyLengthError, KeyedOperation, MAX_KEY, MAX_KEYS_PER_TAKE, Request};
 pub use share::Share;
 pub use spelling::{any_of, closest, one_of};
 pub use store::{AsStore, ReadEntry, Store};

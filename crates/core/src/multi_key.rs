@@ -9,10 +9,9 @@ use std::time::Duration;
 use crate::{
     answer::{Answer, Source},
     apply::{KeyState, OperationError},
-    decision::{Decision, Operation},
+    decision::{Decision, Operation, RequestError},
     entry::Entry,
     policy::Policy,
-    request::RequestError,
     time::Timestamp,
 };
 

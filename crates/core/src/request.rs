@@ -2,7 +2,10 @@
 
 use std::slice;
 
-use crate::{decision::Operation, prepared_policy::PreparedPolicy};
+use crate::{
+    decision::{Operation, RequestError},
+    prepared_policy::PreparedPolicy,
+};
 
 /// Upper bound on the length of a key in bytes, in commands, rules and remote stores, with the prefix of the store.
 /// Stores in memory take keys of any length.
@@ -76,20 +79,6 @@ enum Keys<'a> {
     Several(&'a [KeyedOperation<'a>]),
 }
 
-/// Operations that are no request on several keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RequestError {
-    /// There is no key.
-    #[error("missing key: expected at least one")]
-    MissingKey,
-    /// The operations differ in more than the cost, or are none that several keys can have.
-    #[error(
-        "invalid operations on several keys: expected only takes, only peeks, or only holds with one id and ttl"
-    )]
-    Operation,
-}
-
 impl<'a> Request<'a> {
     /// `operation` on `key`, which is any bytes, under `policy`.
     #[must_use]
@@ -132,21 +121,5 @@ impl<'a> From<KeyedOperation<'a>> for Request<'a> {
     #[inline(always)]
     fn from(operation: KeyedOperation<'a>) -> Self {
         Self(Keys::One(operation))
-    }
-}
-
-impl RequestError {
-    /// Checks operations that are to be all applied or none.
-    pub(crate) fn check<'a>(
-        mut operations: impl Iterator<Item = Operation<'a>>,
-    ) -> Result<(), Self> {
-        let first = operations.next().ok_or(Self::MissingKey)?.with_cost(0);
-        let is_allowed =
-            matches!(first, Operation::Take(_) | Operation::Peek(_) | Operation::Hold { .. });
-        if is_allowed && operations.all(|it| it.with_cost(0) == first) {
-            Ok(())
-        } else {
-            Err(Self::Operation)
-        }
     }
 }

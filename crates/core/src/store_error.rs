@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{apply::OperationError, holds::HoldError, request::RequestError};
+use crate::{apply::HoldError, apply::OperationError, decision::RequestError};
 
 /// Why the state of a key cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

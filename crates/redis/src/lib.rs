@@ -34,10 +34,10 @@
 //! and redirects), `store` (the state that all of these share), `local` (denial cache, leases, fallback), `net` (servers
 //! and connections), `reply` and `script_command`.
 
-mod call;
 mod counters;
 mod delete_matching;
 mod environment;
+mod inner;
 mod local;
 mod native;
 mod net;

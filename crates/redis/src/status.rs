@@ -3,10 +3,12 @@
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use redis::{Cmd, Value, from_redis_value, from_redis_value_ref};
-use sluicegate_core::{Counters, NodeHealth, Operation, RemoteStatus, StoreError};
+use sluicegate_core::{Operation, StoreError};
 
 use crate::{
-    PlannedOperation, PlannedPolicy, RedisStore, native,
+    PlannedOperation, PlannedPolicy,
+    inner::Inner,
+    native,
     net::{
         node_connection::{Deadline, NodeConnection},
         topology::Topology,
@@ -76,21 +78,20 @@ fn problem(what: impl Into<String>, remedy: impl Into<String>) -> StoreProblem {
     StoreProblem { what: what.into(), remedy: remedy.into() }
 }
 
-impl RedisStore {
+impl Inner {
     /// The nodes of the store, and their problems. Takes from a key of its own, and resets it.
     ///
     /// # Errors
     /// [`StoreError`] if no server replies.
-    pub async fn inspect(&self) -> Result<Status, StoreError> {
-        let inner = self.inner();
-        let nodes = inner.topology.all(Deadline::after(STATUS_TIMEOUT)).await?;
+    pub(crate) async fn inspect(&self) -> Result<Status, StoreError> {
+        let nodes = self.topology.all(Deadline::after(STATUS_TIMEOUT)).await?;
         let mut servers = Vec::new();
         for node in &nodes {
             node.command(&redis::cmd("PING"), Deadline::after(STATUS_TIMEOUT)).await?;
             servers.push(server(node).await);
         }
         let mut problems = Vec::new();
-        if let (Topology::Cluster(_), Some(node)) = (&inner.topology, nodes.first()) {
+        if let (Topology::Cluster(_), Some(node)) = (&self.topology, nodes.first()) {
             problems.extend(cluster(node).await);
         }
         problems.extend(self.cluster_problem().await);
@@ -100,7 +101,7 @@ impl RedisStore {
 
     /// The problem of a URL that names one server, if that is a node of a cluster.
     async fn cluster_problem(&self) -> Option<StoreProblem> {
-        let Topology::One(node) = &self.inner().topology else { return None };
+        let Topology::One(node) = &self.topology else { return None };
         let info = text(node, redis::cmd("CLUSTER").arg("INFO")).await.ok()?;
         let size = info.lines().find_map(|line| line.strip_prefix("cluster_size:"))?;
         let nodes: u32 = size.trim().parse().ok()?;
@@ -116,7 +117,7 @@ impl RedisStore {
     /// The problem of a take, if it fails.
     async fn tried(&self) -> Option<StoreProblem> {
         let policy = PlannedPolicy::new(&"gcra:1000/1s".parse().ok()?);
-        let (inner, deadline) = (self.inner(), Deadline::after(STATUS_TIMEOUT));
+        let (inner, deadline) = (self, Deadline::after(STATUS_TIMEOUT));
         let key = inner.key(STATUS_KEY).ok()?;
         let planned = |operation| PlannedOperation { key: &key, policy: &policy, operation };
         let error = match inner.decide(planned(Operation::Take(1)), deadline).await {
@@ -134,7 +135,7 @@ impl RedisStore {
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] with the error of the server; [`StoreError::Settings`] for one older than Redis 7.0.
-    pub async fn install(&self) -> Result<(), StoreError> {
+    pub(crate) async fn install(&self) -> Result<(), StoreError> {
         let mut load = redis::cmd("FUNCTION");
         load.arg("LOAD").arg("REPLACE").arg(Library::text());
         self.everywhere(&load).await
@@ -144,14 +145,14 @@ impl RedisStore {
     ///
     /// # Errors
     /// As [`RedisStore::install`], and [`StoreError::Arguments`] if the library is not installed.
-    pub async fn uninstall(&self) -> Result<(), StoreError> {
+    pub(crate) async fn uninstall(&self) -> Result<(), StoreError> {
         let mut delete = redis::cmd("FUNCTION");
         delete.arg("DELETE").arg(Library::NAME);
         self.everywhere(&delete).await
     }
 
     async fn everywhere(&self, command: &Cmd) -> Result<(), StoreError> {
-        for node in self.inner().topology.all(Deadline::after(STATUS_TIMEOUT)).await? {
+        for node in self.topology.all(Deadline::after(STATUS_TIMEOUT)).await? {
             text(&node, command).await?;
         }
         Ok(())
@@ -376,49 +377,6 @@ fn incomplete_cluster(info: &str) -> Option<StoreProblem> {
             format!("the cluster serves only {served} of 16384 slots"),
             "start the missing nodes, or assign their slots",
         )),
-    }
-}
-
-// Health of the store, without a call to it.
-
-impl RedisStore {
-    /// Why no decision of the store can be had now; see [`RemoteStatus::unavailable`].
-    #[must_use]
-    pub fn unavailable(&self) -> Option<String> {
-        match &self.inner().topology {
-            Topology::One(node) => node.why_unavailable(),
-            Topology::Cluster(cluster) => cluster.unavailable(),
-        }
-    }
-
-    /// The last known state of every node. Calls none.
-    #[must_use]
-    pub fn health(&self) -> Vec<NodeHealth> {
-        let nodes = match &self.inner().topology {
-            Topology::One(node) => vec![node.clone()],
-            Topology::Cluster(cluster) => cluster.nodes(),
-        };
-        let health = nodes.iter().map(|node| NodeHealth {
-            endpoint: node.endpoint.to_string(),
-            connected: node.is_up(),
-            breaker_open: node.breaker.is_open(),
-        });
-        health.collect()
-    }
-
-    /// Counters since the store was created.
-    #[must_use]
-    pub fn counters(&self) -> Counters {
-        self.inner().context.counts.read()
-    }
-
-    pub(crate) fn remote_status(&self) -> RemoteStatus {
-        RemoteStatus {
-            nodes: self.health(),
-            unavailable: self.unavailable(),
-            counters: self.counters(),
-            round_trips: self.inner().context.round_trips.read(),
-        }
     }
 }
 

@@ -5,7 +5,8 @@ use sluicegate_core::{Entry, Timestamp};
 use crate::{
     CommandError,
     arguments::{KeyArgument, OptionName::At, parse_options},
-    command::{Action, Command, Host, Parsed, ReplyWriter},
+    command::{Action, Command, Host, Parsed},
+    decision_format::ReplyWriter,
     description::KeyDescription,
     spec::{CommandSpec, FAST_READ, ONE_KEY},
 };

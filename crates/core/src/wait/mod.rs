@@ -51,8 +51,11 @@ mod request;
 mod waiter;
 
 pub use self::{
-    queues::{Left, MAX_WAITERS, MAX_WAITERS_OF_KEY, Polled, QueueFull, Ticket, WaitQueues, Wake},
-    request::{MAX_OBSERVED_ENTRY, ObservedEntry, peeks_first},
+    queues::{Left, Polled, WaitQueues, Wake},
+    request::{
+        MAX_OBSERVED_ENTRY, MAX_WAITERS, MAX_WAITERS_OF_KEY, ObservedEntry, QueueFull, Ticket,
+        peeks_first,
+    },
     waiter::{Event, Step, Waiter},
 };
 

@@ -7,53 +7,18 @@
 use std::{
     borrow::Borrow,
     collections::{HashMap, VecDeque},
-    fmt,
     hash::Hash,
 };
 
 use super::{
     key_waiter::{KeyEvent, KeyStep, KeyWaiter},
     projection::{MAX_TOTAL_BYTES, Projection},
-    request::{KeyRequest, ObservedEntry},
+    request::{KeyRequest, MAX_WAITERS, MAX_WAITERS_OF_KEY, ObservedEntry, QueueFull, Ticket},
     waiter::{Event, Move, Step, Waiter},
 };
 use smallvec::SmallVec;
 
 use crate::{Limit, Operation, Policy, Timestamp};
-
-/// Upper bound on the waiters of all keys.
-pub const MAX_WAITERS: usize = 10_000;
-/// Upper bound on the waiters of one key.
-pub const MAX_WAITERS_OF_KEY: usize = 1_000;
-
-/// Why no other request may wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QueueFull {
-    /// [`MAX_WAITERS`] requests wait.
-    All,
-    /// [`MAX_WAITERS_OF_KEY`] requests wait for this key.
-    Key,
-}
-
-impl fmt::Display for QueueFull {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::All => {
-                write!(formatter, "too many waiting requests: expected at most {MAX_WAITERS}")
-            }
-            Self::Key => write!(
-                formatter,
-                "too many waiting requests for this key: expected at most {MAX_WAITERS_OF_KEY}"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for QueueFull {}
-
-/// Identifies a waiter. Tickets grow in the order of arrival, and none is used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(pub u64);
 
 /// The next step of a waiter, and the other waiters that the caller must wake.
 #[must_use]

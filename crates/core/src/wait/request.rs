@@ -1,9 +1,45 @@
 //! A request for one key that waits, and when it would pass.
 
+use std::fmt;
+
 use crate::{Entry, Limit, Operation, Outcome, Policy, Retry, Timestamp, apply};
 
 /// Upper bound in bytes on an entry that is copied into an [`ObservedEntry`].
 pub const MAX_OBSERVED_ENTRY: usize = 256 * 1024;
+
+/// Upper bound on the waiters of all keys.
+pub const MAX_WAITERS: usize = 10_000;
+/// Upper bound on the waiters of one key.
+pub const MAX_WAITERS_OF_KEY: usize = 1_000;
+
+/// Why no other request may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueFull {
+    /// [`MAX_WAITERS`] requests wait.
+    All,
+    /// [`MAX_WAITERS_OF_KEY`] requests wait for this key.
+    Key,
+}
+
+impl fmt::Display for QueueFull {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => {
+                write!(formatter, "too many waiting requests: expected at most {MAX_WAITERS}")
+            }
+            Self::Key => write!(
+                formatter,
+                "too many waiting requests for this key: expected at most {MAX_WAITERS_OF_KEY}"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for QueueFull {}
+
+/// Identifies a waiter. Tickets grow in the order of arrival, and none is used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
 
 /// Whether a peek comes before each take of a waiting request, because a denial is recorded (`count=all`), or
 /// because an allowed request may be delayed beyond its deadline.

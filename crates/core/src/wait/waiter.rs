@@ -19,8 +19,7 @@ use smallvec::SmallVec;
 
 use super::{
     key_waiter::{KeyEvent, KeyStep, KeyWaiter},
-    queues::{QueueFull, Ticket},
-    request::{KeyRequest, ObservedEntry, peeks_first},
+    request::{KeyRequest, ObservedEntry, QueueFull, Ticket, peeks_first},
 };
 use crate::{Answer, Operation, Policy, Retry, Source, Timestamp};
 

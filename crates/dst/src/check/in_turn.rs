@@ -7,7 +7,7 @@ use sluicegate_core::{Answer, Decision, KeyedOperation, OnError, Outcome, Source
 use super::{
     checks::CheckState,
     key_state::{KeysWithCosts, Kind},
-    multi_key::AnsweredMultiKey,
+    one_key::AnsweredMultiKey,
 };
 
 impl CheckState {

@@ -12,10 +12,9 @@ mod checks;
 mod in_turn;
 mod key_state;
 mod library;
-mod multi_key;
 mod one_key;
 
 pub(crate) use self::{
-    checks::Checks, key_state::Kind, library::FinishedWait, multi_key::AnsweredMultiKey,
+    checks::Checks, key_state::Kind, library::FinishedWait, one_key::AnsweredMultiKey,
     one_key::AnsweredOperation,
 };

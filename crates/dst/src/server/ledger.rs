@@ -54,7 +54,7 @@ pub(super) struct Key {
 
 /// A command that was sent and is not answered.
 #[derive(Debug)]
-struct PendingCommand {
+pub(super) struct PendingCommand {
     pub(super) command: Command,
     /// Bytes of the connection up to its end.
     end: usize,
@@ -63,7 +63,7 @@ struct PendingCommand {
 
 /// A request that waits.
 #[derive(Clone, Debug)]
-struct WaitState {
+pub(super) struct WaitState {
     /// Its place among all.
     pub(super) arrival: u64,
     pub(super) deadline: Timestamp,

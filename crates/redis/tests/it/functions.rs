@@ -1,7 +1,5 @@
 //! The library of functions: the conformance kit, its error texts, and its descriptions.
 
-use std::time::Duration;
-
 use redis::{Connection, Value};
 use sluicegate_commands::{HostOptions, KeyDescription, parse};
 use sluicegate_conformance::{
