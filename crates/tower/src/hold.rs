@@ -59,7 +59,7 @@ where
             CallState::Waits(pending) => {
                 let clone = inner.clone();
                 let ready = std::mem::replace(inner, clone);
-                let waiting = hold_and_call(Arc::clone(shared), pending, ready, request);
+                let waiting = hold_and_call(Arc::clone(shared), *pending, ready, request);
                 HoldFuture { kind: Kind::Waiting { waiting: Box::pin(waiting) } }
             }
         }
@@ -70,7 +70,7 @@ where
 enum CallState<C, S: Store + 'static> {
     Passes(Option<Box<Held<S>>>, Option<Box<ResponseHeaders>>),
     Rejected(Box<Response<C>>),
-    Waits(HoldRequest<S>),
+    Waits(Box<HoldRequest<S>>),
 }
 
 /// Finds the policy, and holds if the store answers at once.
@@ -110,14 +110,14 @@ where
         Some(Ok(answer)) if !is_open && waits && answer.retry() != Some(Retry::Never) => {
             Some(answer)
         }
-        Some(result) => return decided(shared, &policy, head, guard, used_from, result),
+        Some(result) => return decided(shared, &policy, head, guard, used_from, &result),
         None => None,
     };
     let mut pending = PendingRequest::hold(&shared.store, [guard].into(), [cost], wait, false);
     if let Some(answer) = first {
         pending = pending.answered(answer);
     }
-    CallState::Waits(HoldRequest { policy: policy.into_owned(), pending, used_from })
+    CallState::Waits(Box::new(HoldRequest { policy: policy.into_owned(), pending, used_from }))
 }
 
 /// Passes or rejects a request that the store has answered at once.
@@ -127,7 +127,7 @@ fn decided<S, R, C>(
     head: Head<'_>,
     guard: HoldGuard<S>,
     used_from: Option<HeaderName>,
-    result: Result<Answer, S::Error>,
+    result: &Result<Answer, S::Error>,
 ) -> CallState<C, S>
 where
     S: Store,
