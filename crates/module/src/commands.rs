@@ -151,7 +151,7 @@ impl<'a> Call<'a> {
                 for KeyOperation { policy, operation, .. } in &operations {
                     policy.policy.check_operation(*operation)?;
                 }
-                match wait::begin(context, operations, repeated, timeout) {
+                match wait::begin(context, &operations, repeated, timeout) {
                     Ok(Some(reply)) => reply.write(&mut context),
                     Ok(None) => {}
                     Err(error) => self.reply_error(&error),

@@ -67,7 +67,7 @@ impl WaitingRequest {
     /// The takes or the holds.
     pub(crate) fn attempted(&self) -> SmallVec<[KeyedOperation<'_>; 1]> {
         let keyed = |(index, policy)| KeyedOperation {
-            key: &**self.waiter.key(index),
+            key: self.waiter.key(index),
             policy,
             operation: self.waiter.attempted(index),
         };

@@ -50,7 +50,7 @@ const MOVED: &str = "TRYAGAIN the slot of this key has moved to another node; re
 /// With `repeated`, the reply has all decisions.
 pub(crate) fn begin(
     context: Context<'_>,
-    operations: Vec<KeyOperation<'_, Arc<CachedPolicy>>>,
+    operations: &[KeyOperation<'_, Arc<CachedPolicy>>],
     repeated: Option<RepeatedKeys>,
     timeout: Duration,
 ) -> Result<Option<WaitReply>, String> {
@@ -160,7 +160,7 @@ enum Progress {
 impl WaitingRequest {
     fn new(
         context: Context<'_>,
-        operations: Vec<KeyOperation<'_, Arc<CachedPolicy>>>,
+        operations: &[KeyOperation<'_, Arc<CachedPolicy>>],
         repeated: Option<RepeatedKeys>,
         timeout: Duration,
     ) -> Self {

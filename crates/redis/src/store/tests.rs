@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{Outcome, PreparedPolicy, Retry};
+use sluicegate_core::{Decision, Outcome, PreparedPolicy, Retry};
 
 use super::*;
 use crate::{Options, local::lease::LeaseOutcome};
