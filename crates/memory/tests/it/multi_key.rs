@@ -48,7 +48,7 @@ fn store_random_histories_decide_as_core() {
 /// Threads that want the same keys in every order, while others take from single ones: none waits for
 /// ever, and no key lets more pass than it may.
 #[test]
-fn take_multi_key_many_threads_admit_the_limit_and_end() {
+fn apply_all_many_threads_admit_the_limit_and_end() {
     const KEYS: usize = 6;
     const UNITS: u64 = 3_000;
     for text in ["gcra:3000/1d", "fixed-window:3000/1d"] {
@@ -112,7 +112,7 @@ fn take_multi_key_many_threads_admit_the_limit_and_end() {
 }
 
 #[test]
-fn take_multi_key_duplicate_key_counts_once() {
+fn apply_all_duplicate_key_counts_once() {
     let store = MemoryStore::new();
     let policy: PreparedPolicy = "gcra:1/1h:burst=3".parse().unwrap();
     let take = |key| KeyedOperation { key, policy: &policy, operation: Operation::Take(2) };
@@ -126,7 +126,7 @@ fn take_multi_key_duplicate_key_counts_once() {
 /// If there is no space for one key, nothing is taken from the others; or, with the fallback `allow`, the others are
 /// decided without it.
 #[test]
-fn take_multi_key_full_store_denies_or_allows_all() {
+fn apply_all_full_store_denies_or_allows_all() {
     for (when_full, passes) in [(WhenFull::Deny, false), (WhenFull::Allow, true)] {
         let store = MemoryStore::bounded(0, when_full);
         let prepared: PreparedPolicy = "fixed-window:1000000/1d".parse().unwrap();
@@ -166,7 +166,7 @@ fn take_multi_key_full_store_denies_or_allows_all() {
 
 /// Copies of one log fit, and those of two do not.
 #[test]
-fn take_multi_key_copies_more_logs_than_fit_is_denied() {
+fn apply_all_copies_more_logs_than_fit_is_denied() {
     let store = MemoryStore::bounded(16 << 20, WhenFull::Deny);
     let log: PreparedPolicy = "sliding-log:100000/1h".parse().unwrap();
     let numbered = store.prepare(log.policy(), at(0));
@@ -198,7 +198,7 @@ fn take_multi_key_copies_more_logs_than_fit_is_denied() {
 
 /// Space for a new key may be made from the slot of another key of the same request that has recovered.
 #[test]
-fn take_multi_key_beside_recovered_keys_charges_every_key() {
+fn apply_all_beside_recovered_keys_charges_every_key() {
     let store = MemoryStore::new();
     let policy = PreparedPolicy::new(&policy("fixed-window:9/1s"));
     let mut now = 0;
