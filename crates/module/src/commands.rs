@@ -154,11 +154,9 @@ impl<'a> Call<'a> {
                 let (Some(&KeyOperation { key, ref policy, operation }), None) =
                     (operations.first(), &repeated)
                 else {
-                    return Ok(self.wait_for_all(
-                        operations,
-                        repeated.unwrap_or_default(),
-                        timeout,
-                    ));
+                    let repeated = repeated.unwrap_or_default();
+                    self.wait_for_all(operations, &repeated, timeout);
+                    return Ok(());
                 };
                 let name = self.name(key);
                 let hold = match operation {
@@ -193,13 +191,13 @@ impl<'a> Call<'a> {
     fn wait_for_all(
         &self,
         operations: Vec<KeyOperation<'_, Arc<CachedPolicy>>>,
-        repeated: RepeatedKeys,
+        repeated: &RepeatedKeys,
         timeout: Duration,
     ) {
         let mut context = self.context;
         let waiting = WaitingTakes::new(context, operations, repeated.clone(), timeout);
         match wait::begin_all(context, waiting) {
-            Ok(Some(answer)) => write_all(&answer, &repeated, &mut context),
+            Ok(Some(answer)) => write_all(&answer, repeated, &mut context),
             Ok(None) => {}
             Err(error) => self.reply_error(&error),
         }

@@ -186,9 +186,7 @@ impl Inner {
         let PlannedOperation { key, policy, operation } = planned;
         policy.policy.check_operation(operation)?;
         let opens = matches!(operation, Operation::Hold { .. });
-        if !opens {
-            self.local.follow_hold(planned, self.context.now());
-        }
+        self.local.follow_hold(planned, self.context.now());
         let mut attempt = 1;
         loop {
             let decided = {

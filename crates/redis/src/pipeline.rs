@@ -54,6 +54,7 @@ impl Inner {
                 answers[place] = Some(Ok(answer));
                 continue;
             }
+            self.local.follow_hold(planned.planned(), now);
             let forget = self.begin(&planned.key, operation);
             let token = self.denials.begin_query(&planned.key, now);
             let slot = if alone { 0 } else { slot(&planned.key) };

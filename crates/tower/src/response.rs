@@ -11,7 +11,7 @@ impl<S, R> Shared<S, R> {
     #[inline]
     pub(crate) fn response_headers(
         &self,
-        answer: Option<Answer>,
+        answer: Option<&Answer>,
         policy: &NamedPolicy,
     ) -> Option<Box<ResponseHeaders>> {
         let headers = self.settings.headers;
@@ -43,12 +43,12 @@ impl<S, R> Shared<S, R> {
         &self,
         head: Head<'_>,
         policy: &NamedPolicy,
-        denied: Option<Answer>,
+        denied: Option<&Answer>,
     ) -> Response<C>
     where
         R: RejectionHandler<C>,
     {
-        let rejection = Rejection { head, policy, denied: denied.as_ref(), is_invalid: false };
+        let rejection = Rejection { head, policy, denied, is_invalid: false };
         let mut response = self.handler.respond(&rejection);
         let headers = response.headers_mut();
         if let Some(seconds) = rejection.denied.and_then(|denied| retry_after(denied)) {

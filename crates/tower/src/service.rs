@@ -118,8 +118,10 @@ impl<S, R> Shared<S, R> {
             Err(error) => (settings.next_after_error(policy, error), None),
         };
         let begun = match next {
-            NextStep::Pass => CallState::Passes(self.response_headers(answer, policy)),
-            NextStep::Reject => CallState::Rejected(Box::new(self.reject(*head, policy, answer))),
+            NextStep::Pass => CallState::Passes(self.response_headers(answer.as_ref(), policy)),
+            NextStep::Reject => {
+                CallState::Rejected(Box::new(self.reject(*head, policy, answer.as_ref())))
+            }
             NextStep::Wait => return CallState::waits(policy, key, cost, answer),
         };
         key.leave();

@@ -133,9 +133,8 @@ impl Settings {
         &self,
         observe: &Observe,
         policy: &NamedPolicy,
-        result: Result<Answer, &dyn std::error::Error>,
+        result: Result<&Answer, &dyn std::error::Error>,
     ) {
-        let result = result.as_ref().map_err(|error| *error);
         observe(&Event { policy: policy.name(), result, shadow: self.shadow });
     }
 
@@ -147,7 +146,7 @@ impl Settings {
         result: Result<&Answer, &E>,
     ) -> bool {
         if let Some(observe) = &self.observe {
-            let result = result.cloned().map_err(|error| error as &dyn std::error::Error);
+            let result = result.map_err(|error| error as &dyn std::error::Error);
             self.call_observer(&**observe, policy, result);
         }
         self.shadow

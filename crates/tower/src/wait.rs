@@ -51,7 +51,7 @@ where
         reservation.wait(&mut service, &mut is_ready).await?
     };
     let Reservation { shared, pending, .. } = &reservation;
-    let answer = result.as_ref().ok().cloned();
+    let answer = result.as_ref().ok();
     if !shared.settings.passes(&pending.policy, result.as_ref()) {
         return Ok(shared.reject(Head::of(&request), &pending.policy, answer));
     }

@@ -201,7 +201,7 @@ impl Waiter {
             }
             (State::Departing { answer, .. }, Event::Woken) => self.done(answer),
             (State::Departing { at, answer }, Event::Stopped) => {
-                self.give_back(answer, at.since(now))
+                self.give_back(&answer, at.since(now))
             }
             (State::Applying(_, purpose), Event::Answered(answer)) => {
                 self.answered(now, purpose, answer)
@@ -217,7 +217,7 @@ impl Waiter {
             (Purpose::Peeked { sent } | Purpose::Last { sent }, Outcome::Allow { delay })
                 if self.mode != Mode::Once && !delay.is_zero() && sent + delay > deadline =>
             {
-                self.give_back(answer, (sent + delay).since(deadline))
+                self.give_back(&answer, (sent + delay).since(deadline))
             }
             (
                 Purpose::Reserve | Purpose::Peeked { .. } | Purpose::Last { .. },
@@ -327,9 +327,9 @@ impl Waiter {
     }
 
     /// Denies a request whose units are charged, after it has given them back.
-    fn give_back(&mut self, answer: Answer, retry: Duration) -> Step {
-        let refund = self.refund(&answer);
-        let denial = deny(&answer, retry);
+    fn give_back(&mut self, answer: &Answer, retry: Duration) -> Step {
+        let refund = self.refund(answer);
+        let denial = deny(answer, retry);
         match refund {
             Some(refund) => self.apply(refund, Purpose::Return(denial)),
             None => self.done(denial),

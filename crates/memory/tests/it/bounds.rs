@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{HoldOperation, Operation, apply};
+use sluicegate_core::{Operation, apply};
 use sluicegate_memory::{MemoryStore, WhenFull};
 
 use super::{at, policy, size, take};
@@ -81,13 +81,11 @@ fn hold_full_table_denies_or_allows_new_keys_and_settles_open_holds() {
             let store = MemoryStore::bounded(0, when_full);
             let prepared = store.prepare(&policy(text), at(0));
             let apply = |key: &[u8], operation| {
-                store.apply_hold_numbered(key, &prepared, at(0), operation).unwrap()
+                store.apply_numbered(key, &prepared, at(0), operation).unwrap()
             };
-            let hold = HoldOperation::Hold { id: b"a", cost: 1, ttl };
-            let (settle, renew) = (
-                HoldOperation::Settle { id: b"a", used: Some(0) },
-                HoldOperation::Renew { id: b"a", ttl },
-            );
+            let hold = Operation::Hold { id: b"a", cost: 1, ttl };
+            let (settle, renew) =
+                (Operation::Settle { id: b"a", used: Some(0) }, Operation::Renew { id: b"a", ttl });
             let (mut key, mut known) = (0_u64, Vec::new());
             while store.usage().table_full < 20_000 {
                 let rejected_keys = store.usage().table_full;
@@ -109,7 +107,7 @@ fn hold_full_table_denies_or_allows_new_keys_and_settles_open_holds() {
             for key in &known {
                 let key = &key.to_le_bytes();
                 assert!(apply(key, hold).allowed() && apply(key, renew).allowed(), "{text}");
-                let other = HoldOperation::Hold { id: b"b", cost: 1, ttl };
+                let other = Operation::Hold { id: b"b", cost: 1, ttl };
                 assert!(!apply(key, other).allowed(), "{text}");
                 assert!(apply(key, settle).allowed() && !apply(key, settle).allowed(), "{text}");
             }
@@ -131,14 +129,14 @@ fn hold_ledger_that_grows_is_counted_and_bounded() {
     for text in ["concurrency:65536/1d", "gcra:1000000/1d"] {
         let store = MemoryStore::bounded(bound, WhenFull::Deny);
         let prepared = store.prepare(&policy(text), at(0));
-        let apply = |key: u64, op: HoldOperation<'_>| {
-            store.apply_hold_numbered(&key.to_le_bytes(), &prepared, at(0), op).unwrap()
+        let apply = |key: u64, op: Operation<'_>| {
+            store.apply_numbered(&key.to_le_bytes(), &prepared, at(0), op).unwrap()
         };
         let id = |number: u64| format!("{number:064}").into_bytes();
         let before = store.usage().bytes;
         let holds = 4_000;
         for number in 0..holds {
-            let hold = HoldOperation::Hold { id: &id(number), cost: 1, ttl };
+            let hold = Operation::Hold { id: &id(number), cost: 1, ttl };
             assert!(apply(0, hold).allowed());
         }
         let grown = store.usage().bytes - before;
@@ -148,7 +146,7 @@ fn hold_ledger_that_grows_is_counted_and_bounded() {
         let (mut keys, mut opened) = (1, vec![holds]);
         while store.usage().table_full == 0 {
             let full = (0..holds).find(|number| {
-                !apply(keys, HoldOperation::Hold { id: &id(*number), cost: 1, ttl }).allowed()
+                !apply(keys, Operation::Hold { id: &id(*number), cost: 1, ttl }).allowed()
             });
             opened.push(full.unwrap_or(holds));
             keys += 1;
@@ -164,9 +162,7 @@ fn hold_ledger_that_grows_is_counted_and_bounded() {
         // Each is settled, which gives the memory back.
         for (key, opened) in (0..).zip(opened) {
             for number in 0..opened {
-                assert!(
-                    apply(key, HoldOperation::Settle { id: &id(number), used: Some(0) }).allowed()
-                );
+                assert!(apply(key, Operation::Settle { id: &id(number), used: Some(0) }).allowed());
             }
         }
         assert!(store.usage().bytes < before + (64 << 10), "{:?}", store.usage());

@@ -7,8 +7,8 @@ use sluicegate_conformance::{
     check_multi_key, check_multi_key_holds, check_traces,
 };
 use sluicegate_core::{
-    Applied, KeyedOperation, KeyedTake, ManualClock, MultiKeyOperation, Operation, PreparedPolicy,
-    Retry, Source, Store, StoreError, Timestamp,
+    Applied, KeyedOperation, ManualClock, Operation, PreparedPolicy, Request, Retry, Source, Store,
+    StoreError, Timestamp,
 };
 use sluicegate_memory::{ClockedStore, MemoryStore, WhenFull};
 
@@ -89,18 +89,13 @@ fn clocked_store_apply_many_answers_in_order_at_one_time() {
 #[test]
 fn clocked_store_multi_key_peek_and_take_agree() {
     let (store, policy) = (store(), policy("gcra:5/1m"));
-    let takes = [b"a", b"b"].map(|key| KeyedTake { key, policy: &policy, cost: 3 });
-    for (operation, remaining) in [
-        (MultiKeyOperation::Peek, Some(5)),
-        (MultiKeyOperation::Take, Some(2)),
-        (MultiKeyOperation::Take, None),
-    ] {
-        let answer = now(store.apply_multi_key(operation, &takes)).unwrap();
-        let allowed = answer.decision.allowed().then_some(answer.decision.remaining);
-        assert_eq!(allowed, remaining, "{operation:?}");
+    for (operation, remaining) in
+        [(Operation::Peek(3), Some(5)), (Operation::Take(3), Some(2)), (Operation::Take(3), None)]
+    {
+        let both = [b"a", b"b"].map(|key| KeyedOperation { key, policy: &policy, operation });
+        let answer = now(store.apply(Request::all(&both).unwrap())).unwrap();
+        assert_eq!(answer.allowed().then_some(answer.remaining), remaining, "{operation:?}");
     }
-    let none = now(store.apply_multi_key(MultiKeyOperation::Take, &[]));
-    assert_eq!(none.unwrap_err().to_string(), "missing key: expected at least one");
 }
 
 #[test]

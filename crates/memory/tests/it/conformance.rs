@@ -4,9 +4,8 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use sluicegate_conformance::{
-    Answer, HoldInvocation, HoldSubject, Invocation, Shape, Subject, check_histories,
-    check_hold_bounds, check_hold_histories, check_hold_streams, check_hold_traces, check_keys,
-    check_repeated_holds, check_traces,
+    Answer, Invocation, Shape, Subject, check_histories, check_hold_bounds, check_hold_histories,
+    check_hold_streams, check_hold_traces, check_keys, check_repeated_holds, check_traces,
 };
 use sluicegate_core::{Entry, KeyedOperation, ManualClock, Operation, PreparedPolicy, apply};
 use sluicegate_memory::{ClockedStore, MemoryStore};
@@ -19,13 +18,6 @@ impl Subject for InMemory {
     fn apply(&mut self, question: Invocation<'_>) -> Answer {
         let Invocation { key, policy, now, operation } = question;
         self.0.apply(key, policy, now, operation).map_err(|error| error.to_string())
-    }
-}
-
-impl HoldSubject for InMemory {
-    fn apply_hold(&mut self, question: HoldInvocation<'_>) -> Answer {
-        let HoldInvocation { key, policy, now, operation } = question;
-        self.0.apply_hold(key, policy, now, operation).map_err(|error| error.to_string())
     }
 }
 

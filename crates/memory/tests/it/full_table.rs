@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use sluicegate_core::{
-    Decision, Entry, EntryTake, HoldOperation, KeyedTake, MultiKeyOperation, Operation, Outcome,
-    Policy, PreparedPolicy, Retry, Timestamp, apply, apply_hold, apply_multi_key,
+    Decision, Entry, EntryOperation, KeyedOperation, Operation, Outcome, Policy, PreparedPolicy,
+    Request, Retry, Timestamp, apply, apply_all,
 };
 use sluicegate_memory::{MemoryStore, NumberedPolicy, WhenFull};
 
@@ -46,16 +46,10 @@ fn apply_step(store: &MemoryStore, key: &[u8], policy: &NumberedPolicy, operatio
     let _ = store.apply_numbered(key, policy, at(0), operation).unwrap();
 }
 
-fn hold_step(store: &MemoryStore, key: &[u8], policy: &NumberedPolicy, step: HoldOperation<'_>) {
-    let _ = store.apply_hold_numbered(key, policy, at(0), step).unwrap();
-}
-
-fn keyed_step(store: &MemoryStore, key: &[u8], policy: &NumberedPolicy, cost: u32, hold: bool) {
+fn keyed_step(store: &MemoryStore, key: &[u8], policy: &NumberedPolicy, operation: Operation) {
     let policy = PreparedPolicy::new(policy.policy());
-    let operation =
-        if hold { MultiKeyOperation::Hold { id: b"b", ttl: TTL } } else { MultiKeyOperation::Take };
-    let takes = [key, b"other"].map(|key| KeyedTake { key, policy: &policy, cost });
-    let _ = store.apply_multi_key(operation, &takes, at(0)).unwrap();
+    let both = [key, b"other"].map(|key| KeyedOperation { key, policy: &policy, operation });
+    let _ = store.apply_all(Request::all(&both).unwrap(), at(0)).unwrap();
 }
 
 const STEPS: &[(&str, Step)] = &[
@@ -65,17 +59,21 @@ const STEPS: &[(&str, Step)] = &[
     ("refund", |store, key, policy| apply_step(store, key, policy, Operation::Refund(1))),
     ("peek", |store, key, policy| apply_step(store, key, policy, Operation::Peek(1))),
     ("hold", |store, key, policy| {
-        hold_step(store, key, policy, HoldOperation::Hold { id: b"a", cost: 1, ttl: TTL });
+        apply_step(store, key, policy, Operation::Hold { id: b"a", cost: 1, ttl: TTL });
     }),
     ("settle", |store, key, policy| {
-        hold_step(store, key, policy, HoldOperation::Settle { id: b"z", used: None });
+        apply_step(store, key, policy, Operation::Settle { id: b"z", used: None });
     }),
     ("renew", |store, key, policy| {
-        hold_step(store, key, policy, HoldOperation::Renew { id: b"z", ttl: TTL });
+        apply_step(store, key, policy, Operation::Renew { id: b"z", ttl: TTL });
     }),
-    ("take from several", |store, key, policy| keyed_step(store, key, policy, 1, false)),
-    ("nothing from several", |store, key, policy| keyed_step(store, key, policy, 0, false)),
-    ("hold of several", |store, key, policy| keyed_step(store, key, policy, 1, true)),
+    ("take from several", |store, key, policy| keyed_step(store, key, policy, Operation::Take(1))),
+    ("nothing from several", |store, key, policy| {
+        keyed_step(store, key, policy, Operation::Take(0))
+    }),
+    ("hold of several", |store, key, policy| {
+        keyed_step(store, key, policy, Operation::Hold { id: b"b", cost: 1, ttl: TTL });
+    }),
 ];
 
 /// A client changes the policy of keys whose state needs no memory of its own, or little.
@@ -112,9 +110,13 @@ fn take_exhausted_key_of_a_full_table_is_denied_by_its_limit() {
             let expected = Outcome::Deny { retry: Retry::After(Duration::from_secs(86_400)) };
             let single = store.apply(&keys[0], other.policy(), at(0), Operation::Take(1));
             assert_eq!(single.unwrap().outcome, expected, "{context}");
-            let takes = keys.each_ref().map(|key| KeyedTake { key, policy: &other, cost: 1 });
-            let several = store.apply_multi_key(MultiKeyOperation::Take, &takes, at(0)).unwrap();
-            assert_eq!(several.decision.outcome, expected, "{context}");
+            let takes = keys.each_ref().map(|key| KeyedOperation {
+                key,
+                policy: &other,
+                operation: Operation::Take(1),
+            });
+            let several = store.apply_all(Request::all(&takes).unwrap(), at(0)).unwrap();
+            assert_eq!(several.outcome, expected, "{context}");
         }
     }
 }
@@ -141,12 +143,6 @@ fn take_from_keys_that_a_full_table_has_is_counted() {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Change {
-    Limit(Operation),
-    Hold(HoldOperation<'static>),
-}
-
 const POLICIES: [&str; 6] = [
     "gcra:9/1h",
     "fixed-window:9/1h",
@@ -169,17 +165,17 @@ fn random() -> impl FnMut(u64) -> u64 {
     }
 }
 
-fn random_change(random: &mut impl FnMut(u64) -> u64) -> Change {
+fn random_change(random: &mut impl FnMut(u64) -> u64) -> Operation<'static> {
     let cost = u32::try_from(random(4)).unwrap();
     let id = IDS[usize::try_from(random(3)).unwrap()];
     match random(10) {
-        0..3 => Change::Limit(Operation::Take(cost)),
-        3 => Change::Limit(Operation::Charge(cost)),
-        4 => Change::Limit(Operation::Refund(cost)),
-        5 => Change::Limit(Operation::Reset),
-        6 | 7 => Change::Hold(HoldOperation::Hold { id, cost, ttl: TTL }),
-        8 => Change::Hold(HoldOperation::Settle { id, used: Some(cost) }),
-        _ => Change::Hold(HoldOperation::Renew { id, ttl: TTL }),
+        0..3 => Operation::Take(cost),
+        3 => Operation::Charge(cost),
+        4 => Operation::Refund(cost),
+        5 => Operation::Reset,
+        6 | 7 => Operation::Hold { id, cost, ttl: TTL },
+        8 => Operation::Settle { id, used: Some(cost) },
+        _ => Operation::Renew { id, ttl: TTL },
     }
 }
 
@@ -207,18 +203,8 @@ fn decision_in_a_nearly_full_table_is_that_of_the_core_or_stores_nothing() {
             let change = random_change(&mut random);
             let before = models[index].clone();
             let mut after = before.clone();
-            let (found, expected) = match change {
-                Change::Limit(operation) => (
-                    store.apply_numbered(key.as_bytes(), prepared, at(time), operation).unwrap(),
-                    apply(prepared.policy(), &mut after, at(time), operation).unwrap(),
-                ),
-                Change::Hold(operation) => (
-                    store
-                        .apply_hold_numbered(key.as_bytes(), prepared, at(time), operation)
-                        .unwrap(),
-                    apply_hold(prepared.policy(), &mut after, at(time), operation).unwrap(),
-                ),
-            };
+            let found = store.apply_numbered(key.as_bytes(), prepared, at(time), change).unwrap();
+            let expected = apply(prepared.policy(), &mut after, at(time), change).unwrap();
             let live = |entry: &Option<Entry>| live(entry.as_ref(), at(time));
             let kept = live(&store.with_entry(key.as_bytes(), Entry::clone));
             let context =
@@ -266,28 +252,31 @@ fn decision_on_several_keys_in_a_nearly_full_table_is_that_of_the_core_or_stores
             let first = usize::try_from(random(62)).unwrap();
             let names: Vec<_> = (first..=first + usize::try_from(random(3)).unwrap()).collect();
             let keys: Vec<_> = names.iter().map(|name| format!("key {name}")).collect();
-            let takes: Vec<_> = keys
-                .iter()
-                .map(|key| KeyedTake {
-                    key: key.as_bytes(),
-                    policy: &policies[usize::try_from(random(6)).unwrap()],
-                    cost: u32::try_from(random(3)).unwrap(),
-                })
-                .collect();
             let id = IDS[usize::try_from(random(3)).unwrap()];
             let operation = match random(2) {
-                0 => MultiKeyOperation::Take,
-                _ => MultiKeyOperation::Hold { id, ttl: TTL },
+                0 => Operation::Take(0),
+                _ => Operation::Hold { id, cost: 0, ttl: TTL },
             };
+            let operations: Vec<_> = keys
+                .iter()
+                .map(|key| KeyedOperation {
+                    key: key.as_bytes(),
+                    policy: &policies[usize::try_from(random(6)).unwrap()],
+                    operation: operation.with_cost(u32::try_from(random(3)).unwrap()),
+                })
+                .collect();
             let before: Vec<_> = names.iter().map(|&name| models[name].clone()).collect();
             let mut after = before.clone();
-            let mut parts: Vec<_> = takes
-                .iter()
-                .zip(&mut after)
-                .map(|(it, entry)| EntryTake { policy: it.policy.policy(), entry, cost: it.cost })
+            let parts = operations.iter().zip(&mut after);
+            let mut parts: Vec<_> = parts
+                .map(|(it, entry)| EntryOperation {
+                    policy: it.policy.policy(),
+                    entry,
+                    operation: it.operation,
+                })
                 .collect();
-            let expected = apply_multi_key(operation, &mut parts, at(time)).unwrap();
-            let found = store.apply_multi_key(operation, &takes, at(time)).unwrap();
+            let expected = apply_all(&mut parts, at(time)).unwrap();
+            let found = store.apply_all(Request::all(&operations).unwrap(), at(time)).unwrap();
             let live = |entry: &Option<Entry>| live(entry.as_ref(), at(time));
             let mut stored = Vec::new();
             for (at, key) in keys.iter().enumerate() {
@@ -303,14 +292,14 @@ fn decision_on_several_keys_in_a_nearly_full_table_is_that_of_the_core_or_stores
             let (all, none) = (!stored.contains(&false), !stored.contains(&true));
             not_stored += u32::from(!all);
             in_part += u32::from(!all && !none);
-            let context = format!("round {round}: {operation:?}, {takes:?}, {when_full:?}");
+            let context = format!("round {round}: {operations:?}, {when_full:?}");
             if found == expected {
                 let may_be_lost = when_full == WhenFull::Allow || !expected.allowed();
                 assert!(all || may_be_lost, "{context}");
             } else {
                 assert!(none && expected.allowed() && when_full == WhenFull::Deny, "{context}");
                 let retry = Some(Retry::After(Duration::from_secs(1)));
-                assert!(found.each.iter().any(|it| it.retry() == retry), "{context}");
+                assert!(found.each().iter().any(|it| it.retry() == retry), "{context}");
                 assert!(!found.allowed(), "{context}");
             }
         }

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use sluicegate_core::{
-    Entry, HoldOperation, KeyedTake, ManualClock, MultiKeyOperation, Operation, PreparedPolicy,
-    Store,
+    Entry, KeyedOperation, ManualClock, Operation, PreparedPolicy, Request, Store,
 };
 use sluicegate_memory::{ClockedStore, MemoryStore};
 
@@ -25,11 +24,10 @@ fn look_that_meets_expired_holds_charges_them_for_all_later_ones() {
             let _ = store.decide(b"k", &policy, Operation::Peek(1)).unwrap();
         }),
         ("peek at several keys", |store, policy| {
-            let takes = [KeyedTake { key: b"k", policy, cost: 1 }];
-            let _ = store
-                .store()
-                .apply_multi_key(MultiKeyOperation::Peek, &takes, at(20_000_000))
-                .unwrap();
+            let operation = Operation::Peek(1);
+            let peeks = [b"k", b"l"].map(|key| KeyedOperation { key, policy, operation });
+            let request = Request::all(&peeks).unwrap();
+            let _ = store.store().apply_all(request, at(20_000_000)).unwrap();
         }),
     ];
     for (text, open, used) in [
@@ -42,8 +40,8 @@ fn look_that_meets_expired_holds_charges_them_for_all_later_ones() {
             let policy = text.parse().unwrap();
             for id in 0..100_u8 {
                 let ttl = Some(Duration::from_secs(1 + u64::from(id) % 7));
-                let hold = HoldOperation::Hold { id: &[id], cost: 1, ttl };
-                assert!(store.decide_hold(b"k", &policy, hold).unwrap().allowed());
+                let hold = Operation::Hold { id: &[id], cost: 1, ttl };
+                assert!(store.decide(b"k", &policy, hold).unwrap().allowed());
             }
             let open_now = || store.store().with_entry(b"k", Entry::open_holds);
             assert_eq!(open_now(), Some(100));

@@ -2,18 +2,18 @@
 
 use std::{io::Cursor, time::Duration};
 
-use sluicegate_core::{HoldOperation, Operation, Policy};
+use sluicegate_core::{Operation, Policy};
 use sluicegate_memory::{MemoryStore, WhenFull};
 
 use super::{at, policy};
 
-const HOLD: HoldOperation<'_> = HoldOperation::Hold { id: b"a", cost: 1, ttl: None };
-const SETTLE: HoldOperation<'_> = HoldOperation::Settle { id: b"a", used: None };
+const HOLD: Operation<'_> = Operation::Hold { id: b"a", cost: 1, ttl: None };
+const SETTLE: Operation<'_> = Operation::Settle { id: b"a", used: None };
 
 #[test]
 fn settle_last_hold_of_many_keys_keeps_few() {
     let (store, limit) = (MemoryStore::new(), policy("concurrency:1/30s"));
-    let apply = |key: u32, op| store.apply_hold(&key.to_le_bytes(), &limit, at(0), op).unwrap();
+    let apply = |key: u32, op| store.apply(&key.to_le_bytes(), &limit, at(0), op).unwrap();
     for key in 0..1_000 {
         assert!(apply(key, HOLD).allowed() && apply(key, SETTLE).allowed());
     }
@@ -30,7 +30,7 @@ fn settle_last_hold_of_many_keys_keeps_few() {
     let all = store.usage();
     assert!((20_000..=20_000 + few.keys).contains(&all.keys), "{all:?}");
     for key in 0..20_000 {
-        assert!(!apply(key, HoldOperation::Hold { id: b"b", cost: 1, ttl: None }).allowed());
+        assert!(!apply(key, Operation::Hold { id: b"b", cost: 1, ttl: None }).allowed());
         assert!(apply(key, SETTLE).allowed() && !apply(key, SETTLE).allowed());
     }
     let after = store.usage();
@@ -44,8 +44,8 @@ fn idle_key_is_as_an_unused_one() {
     let ttl = Some(Duration::from_secs(9));
     for step in 0..5 {
         let [store, unused] = [MemoryStore::new(), MemoryStore::new()];
-        assert!(store.apply_hold(b"k", &limit, at(0), HOLD).unwrap().allowed());
-        assert!(store.apply_hold(b"k", &limit, at(1), SETTLE).unwrap().allowed());
+        assert!(store.apply(b"k", &limit, at(0), HOLD).unwrap().allowed());
+        assert!(store.apply(b"k", &limit, at(1), SETTLE).unwrap().allowed());
         assert_eq!(store.with_entry(b"k", |_| ()), None);
         if step == 0 {
             assert!(!store.reset(b"k", at(1)), "it had recovered");
@@ -55,14 +55,14 @@ fn idle_key_is_as_an_unused_one() {
                 0 | 1 => store.apply(b"k", &rate, at(2), Operation::Take(1)),
                 2 => store.apply(b"k", &limit, at(2), Operation::Peek(1)),
                 3 => store.apply(b"k", &both, at(2), Operation::Reset),
-                _ => Ok(store.apply_hold(b"k", &both, at(2), HOLD).unwrap()),
+                _ => Ok(store.apply(b"k", &both, at(2), HOLD).unwrap()),
             };
             assert!(taken.unwrap().allowed());
         }
         let saved = [&store, &unused].map(|store| {
-            let hold = HoldOperation::Hold { id: b"c", cost: 1, ttl };
+            let hold = Operation::Hold { id: b"c", cost: 1, ttl };
             let decisions =
-                [&limit, &rate, &both].map(|it| store.apply_hold(b"k", it, at(3), hold).unwrap());
+                [&limit, &rate, &both].map(|it| store.apply(b"k", it, at(3), hold).unwrap());
             (decisions, store.with_entry(b"k", |entry| entry.encode()))
         });
         assert_eq!(saved[0], saved[1], "step {step}");
@@ -72,8 +72,8 @@ fn idle_key_is_as_an_unused_one() {
 /// What the last hold leaves is not stored beside the usage of a later request, where a reader expects open holds.
 #[test]
 fn save_after_usage_of_idle_key_is_readable() {
-    let hold = HoldOperation::Hold { id: b"a", cost: 5, ttl: Some(Duration::from_secs(30)) };
-    let settle = HoldOperation::Settle { id: b"a", used: Some(0) };
+    let hold = Operation::Hold { id: b"a", cost: 5, ttl: Some(Duration::from_secs(30)) };
+    let settle = Operation::Settle { id: b"a", used: Some(0) };
     for text in [
         "gcra:100/1m",
         "sliding-log:100/1m",
@@ -85,8 +85,8 @@ fn save_after_usage_of_idle_key_is_readable() {
         "fixed-window:100/day:count=all",
     ] {
         let limit = policy(text);
-        let more = HoldOperation::Hold { id: b"b", cost: 3_000, ttl: Some(Duration::from_secs(9)) };
-        let changes: [fn(&MemoryStore, &Policy, HoldOperation<'_>) -> bool; 3] = [
+        let more = Operation::Hold { id: b"b", cost: 3_000, ttl: Some(Duration::from_secs(9)) };
+        let changes: [fn(&MemoryStore, &Policy, Operation<'_>) -> bool; 3] = [
             |store, limit, _| {
                 store.apply(b"k", limit, at(2), Operation::Take(1)).unwrap().allowed()
             },
@@ -94,12 +94,12 @@ fn save_after_usage_of_idle_key_is_readable() {
                 store.apply(b"k", limit, at(2), Operation::Charge(1)).unwrap().allowed()
             },
             // Denied, and recorded where denials count.
-            |store, limit, more| !store.apply_hold(b"k", limit, at(2), more).unwrap().allowed(),
+            |store, limit, more| !store.apply(b"k", limit, at(2), more).unwrap().allowed(),
         ];
         for (index, change) in changes.iter().enumerate() {
             let [store, unused] = [MemoryStore::new(), MemoryStore::new()];
-            assert!(store.apply_hold(b"k", &limit, at(0), hold).unwrap().allowed());
-            assert!(store.apply_hold(b"k", &limit, at(1), settle).unwrap().allowed());
+            assert!(store.apply(b"k", &limit, at(0), hold).unwrap().allowed());
+            assert!(store.apply(b"k", &limit, at(1), settle).unwrap().allowed());
             let saved = [&store, &unused].map(|store| {
                 assert!(change(store, &limit, more), "{text} {index}");
                 let mut bytes = Vec::new();

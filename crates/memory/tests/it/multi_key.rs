@@ -2,35 +2,37 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sluicegate_conformance::{MultiKeySubject, MultiKeyTake, Shape, check_multi_key};
-use sluicegate_core::{
-    KeyedTake, MultiKeyDecision, MultiKeyError, MultiKeyOperation, Operation, PreparedPolicy,
-    Timestamp,
+use sluicegate_conformance::{
+    Invocation, MultiKeySubject, Shape, check_multi_key, check_multi_key_holds,
 };
+use sluicegate_core::{Answer, KeyedOperation, Operation, PreparedPolicy, Request, RequestError};
 use sluicegate_memory::{MemoryStore, WhenFull};
 
 use super::{at, conformance::InMemory, policy};
 
 impl MultiKeySubject for InMemory {
-    fn take_multi_key(
-        &mut self,
-        takes: &[MultiKeyTake],
-        now: Timestamp,
-    ) -> Result<MultiKeyDecision, String> {
-        let policies: Vec<_> = takes.iter().map(|it| PreparedPolicy::new(&it.1)).collect();
-        let takes = takes.iter().zip(&policies);
-        let takes: Vec<_> =
-            takes.map(|(&(ref key, _, cost), policy)| KeyedTake { key, policy, cost }).collect();
-        let peek = self
-            .0
-            .apply_multi_key(MultiKeyOperation::Peek, &takes, now)
-            .map_err(|it| it.to_string())?;
-        let taken = self
-            .0
-            .apply_multi_key(MultiKeyOperation::Take, &takes, now)
-            .map_err(|it| it.to_string())?;
-        assert_eq!(peek.decision.allowed(), taken.decision.allowed());
-        Ok(taken)
+    /// A take comes after a peek that must decide alike.
+    fn apply_all(&mut self, invocations: &[Invocation<'_>]) -> Result<Answer, String> {
+        let now = invocations.first().expect("at least one key").now;
+        let policies: Vec<_> =
+            invocations.iter().map(|it| PreparedPolicy::new(it.policy)).collect();
+        let decide = |operation: fn(Operation<'_>) -> Operation<'_>| {
+            let operations = invocations.iter().zip(&policies);
+            let operations: Vec<_> = operations
+                .map(|(it, policy)| KeyedOperation {
+                    key: it.key,
+                    policy,
+                    operation: operation(it.operation),
+                })
+                .collect();
+            let request = Request::all(&operations).map_err(|it| it.to_string())?;
+            self.0.apply_all(request, now).map_err(|it| it.to_string())
+        };
+        let is_take = matches!(invocations, [Invocation { operation: Operation::Take(_), .. }, ..]);
+        let peek = is_take.then(|| decide(|take| Operation::Peek(take.cost()))).transpose()?;
+        let answer = decide(|operation| operation)?;
+        assert!(peek.is_none_or(|peek| peek.allowed() == answer.allowed()));
+        Ok(answer)
     }
 }
 
@@ -40,6 +42,7 @@ fn store_random_histories_decide_as_core() {
     check_multi_key(&mut keeping(), 1, 1_500, Shape::default());
     let steady = Shape { changes: false, steps_back: false, ..Shape::default() };
     check_multi_key(&mut InMemory(MemoryStore::new()), 50_000, 1_500, steady);
+    check_multi_key_holds(&mut keeping(), 70_000, 500, Shape::default());
 }
 
 /// Threads that want the same keys in every order, while others take from single ones: none waits for
@@ -78,11 +81,13 @@ fn take_multi_key_many_threads_admit_the_limit_and_end() {
                         let step = 1 + thread % 5;
                         let which = [first, (first + step) % KEYS, (first + 2 * step) % KEYS];
                         let keys = which.map(|key| [u8::try_from(key).unwrap()]);
-                        let takes =
-                            keys.each_ref().map(|key| KeyedTake { key, policy: prepared, cost: 1 });
-                        let taken =
-                            store.apply_multi_key(MultiKeyOperation::Take, &takes, at(7)).unwrap();
-                        if taken.decision.allowed() {
+                        let takes = keys.each_ref().map(|key| KeyedOperation {
+                            key,
+                            policy: prepared,
+                            operation: Operation::Take(1),
+                        });
+                        let taken = store.apply_all(Request::all(&takes).unwrap(), at(7)).unwrap();
+                        if taken.allowed() {
                             let mut taken = which.to_vec();
                             taken.sort_unstable();
                             taken.dedup();
@@ -110,16 +115,12 @@ fn take_multi_key_many_threads_admit_the_limit_and_end() {
 fn take_multi_key_duplicate_key_counts_once() {
     let store = MemoryStore::new();
     let policy: PreparedPolicy = "gcra:1/1h:burst=3".parse().unwrap();
-    let take = |key| KeyedTake { key, policy: &policy, cost: 2 };
-    let taken = store
-        .apply_multi_key(MultiKeyOperation::Take, &[take(b"a"), take(b"a"), take(b"b")], at(0))
-        .unwrap();
-    assert!(taken.decision.allowed());
-    assert_eq!(taken.each.len(), 2);
-    assert_eq!(
-        store.apply_multi_key(MultiKeyOperation::Take, &[], at(0)),
-        Err(MultiKeyError::MissingKey)
-    );
+    let take = |key| KeyedOperation { key, policy: &policy, operation: Operation::Take(2) };
+    let takes = [take(b"a"), take(b"a"), take(b"b")];
+    let taken = store.apply_all(Request::all(&takes).unwrap(), at(0)).unwrap();
+    assert!(taken.allowed());
+    assert_eq!((taken.remaining, taken.each().len()), (1, 2));
+    assert_eq!(Request::all(&[]).unwrap_err(), RequestError::MissingKey);
 }
 
 /// If there is no space for one key, nothing is taken from the others; or, with the fallback `allow`, the others are
@@ -143,12 +144,16 @@ fn take_multi_key_full_store_denies_or_allows_all() {
             let new = [b"new", &new.to_le_bytes()[..]].concat();
             let before = store.usage().table_full;
             let takes = [b"known".as_slice(), &new];
-            let takes = takes.map(|key| KeyedTake { key, policy: &prepared, cost: 1 });
-            let taken = store.apply_multi_key(MultiKeyOperation::Take, &takes, at(0)).unwrap();
-            allowed += u32::from(taken.decision.allowed());
+            let takes = takes.map(|key| KeyedOperation {
+                key,
+                policy: &prepared,
+                operation: Operation::Take(1),
+            });
+            let taken = store.apply_all(Request::all(&takes).unwrap(), at(0)).unwrap();
+            allowed += u32::from(taken.allowed());
             if store.usage().table_full > before {
                 denied_takes += 1;
-                assert_eq!(taken.decision.allowed(), passes);
+                assert_eq!(taken.allowed(), passes);
                 assert!(passes || taken.key == 1);
             }
         }
@@ -176,10 +181,15 @@ fn take_multi_key_copies_more_logs_than_fit_is_denied() {
     let logs: PreparedPolicy = logs.join(",").parse().unwrap();
     let take = |policies: [&PreparedPolicy; 2]| {
         let takes = keys.iter().zip(policies);
-        let takes: Vec<_> =
-            takes.map(|(key, policy)| KeyedTake { key: *key, policy, cost: 1 }).collect();
-        let taken = store.apply_multi_key(MultiKeyOperation::Take, &takes, at(64_000)).unwrap();
-        taken.decision.allowed()
+        let takes: Vec<_> = takes
+            .map(|(key, policy)| KeyedOperation {
+                key: *key,
+                policy,
+                operation: Operation::Take(1),
+            })
+            .collect();
+        let taken = store.apply_all(Request::all(&takes).unwrap(), at(64_000)).unwrap();
+        taken.allowed()
     };
     assert!(!take([&logs, &logs]));
     assert!(take([&logs, &log]));
@@ -198,10 +208,12 @@ fn take_multi_key_beside_recovered_keys_charges_every_key() {
         now += 2_000_000;
         keys.remove(0);
         keys.push(round.to_le_bytes());
-        let takes: Vec<_> =
-            keys.iter().map(|key| KeyedTake { key, policy: &policy, cost: 1 }).collect();
-        let taken = store.apply_multi_key(MultiKeyOperation::Take, &takes, at(now)).unwrap();
-        assert!(taken.decision.allowed());
+        let takes: Vec<_> = keys
+            .iter()
+            .map(|key| KeyedOperation { key, policy: &policy, operation: Operation::Take(1) })
+            .collect();
+        let taken = store.apply_all(Request::all(&takes).unwrap(), at(now)).unwrap();
+        assert!(taken.allowed());
         for key in &keys {
             let used = store.apply(key, policy.policy(), at(now), Operation::Peek(1)).unwrap();
             assert_eq!(used.remaining, 8, "round {round}, key {key:?}");

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use sluicegate_core::{HoldOperation, Operation, Policy};
+use sluicegate_core::{Operation, Policy};
 use sluicegate_memory::{MemoryStore, NumberedPolicy, WhenFull};
 
 use super::{at, policy, size, take};
@@ -151,8 +151,8 @@ fn flood(flood: Flood, bound: usize) -> sluicegate_core::TableUsage {
         let (_, prepared) = known.as_ref().unwrap();
         if flood.holds {
             let (id, ttl) = (format!("request {request:08}"), Some(Duration::from_secs(86_400)));
-            let hold = HoldOperation::Hold { id: id.as_bytes(), cost: 1, ttl };
-            let _ = store.apply_hold_numbered(&key.to_le_bytes(), prepared, at(now), hold).unwrap();
+            let hold = Operation::Hold { id: id.as_bytes(), cost: 1, ttl };
+            let _ = store.apply_numbered(&key.to_le_bytes(), prepared, at(now), hold).unwrap();
         } else {
             take(&store, &key.to_le_bytes(), prepared, now);
         }

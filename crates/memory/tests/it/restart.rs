@@ -2,7 +2,7 @@
 
 use std::{io::Cursor, time::Duration};
 
-use sluicegate_core::{HoldOperation, KeyedTake, MultiKeyOperation, Operation, PreparedPolicy};
+use sluicegate_core::{KeyedOperation, Operation, PreparedPolicy, Request};
 use sluicegate_memory::{MemoryStore, NumberedPolicy, SnapshotError, WhenFull};
 
 use super::{at, policy, size, take};
@@ -238,18 +238,22 @@ fn restart_of_a_table_filled_by_a_request_on_many_keys_keeps_every_key() {
     let takes: Vec<_> = keys
         .iter()
         .zip(&policies)
-        .map(|(key, policy)| KeyedTake { key: key.as_bytes(), policy, cost: 1 })
+        .map(|(key, policy)| KeyedOperation {
+            key: key.as_bytes(),
+            policy,
+            operation: Operation::Take(1),
+        })
         .collect();
     for (spare, allowed) in [(600, false), (1 << 20, true)] {
         let bound = bytes + spare;
         let mut store = reloaded(&filled, 5, bound, WhenFull::Deny);
         assert!(store.usage().bytes <= bound);
-        let taken = store.apply_multi_key(MultiKeyOperation::Take, &takes, at(5)).unwrap();
+        let taken = store.apply_all(Request::all(&takes).unwrap(), at(5)).unwrap();
         let usage = store.usage();
         store = reloaded(&store, 5, bound, WhenFull::Deny);
         assert_eq!(store.usage().keys, usage.keys);
         assert!((0..10_000).all(|key| has(&store, key)));
-        assert_eq!(taken.decision.allowed(), allowed);
+        assert_eq!(taken.allowed(), allowed);
         assert!(usage.bytes <= bound + (64 << 10), "{usage:?}");
     }
 }
@@ -276,11 +280,11 @@ fn restart_after_a_request_for_more_logs_keeps_every_key() {
             assert_eq!(decision.allowed(), allowed || operation == Operation::Refund(1));
         }
         let hold = |policy, operation| {
-            store.apply_hold_numbered(b"long", policy, at(LATE), operation).unwrap().allowed()
+            store.apply_numbered(b"long", policy, at(LATE), operation).unwrap().allowed()
         };
         let ttl = Some(Duration::from_mins(1));
-        let settle = HoldOperation::Settle { id: b"a", used: Some(1) };
-        assert!(hold(&log, HoldOperation::Hold { id: b"a", cost: 1, ttl }));
+        let settle = Operation::Settle { id: b"a", used: Some(1) };
+        assert!(hold(&log, Operation::Hold { id: b"a", cost: 1, ttl }));
         assert_eq!(hold(&more, settle), allowed);
         // It is decided as before under its own policy.
         assert_eq!(hold(&log, settle), !allowed);

@@ -7,7 +7,7 @@ use std::{
 
 use sha2::{Digest, Sha256};
 use sluicegate_conformance::{check_full_ledger, full_ledger};
-use sluicegate_core::{Entry, HoldOperation, Operation, Policy};
+use sluicegate_core::{Entry, Operation, Policy};
 use sluicegate_memory::{MemoryStore, NumberedPolicy, SnapshotError, WhenFull};
 
 use super::{at, conformance::InMemory, policy, size, take};
@@ -79,9 +79,8 @@ fn load_saved_store_returns_equal_holds() {
     for key in 0..keys {
         let hold = |number: u32, at_us: u64| {
             let id = &id(key, number);
-            let hold =
-                HoldOperation::Hold { id, cost: 1 + number, ttl: ttl(10 + u64::from(number)) };
-            store.apply_hold(&key.to_le_bytes(), of(key), at(at_us), hold).unwrap()
+            let hold = Operation::Hold { id, cost: 1 + number, ttl: ttl(10 + u64::from(number)) };
+            store.apply(&key.to_le_bytes(), of(key), at(at_us), hold).unwrap()
         };
         assert!((0..1 + key % 3).all(|number| hold(number, u64::from(key)).allowed()), "{key}");
         if !of(key).counts_holds() {
@@ -108,12 +107,12 @@ fn load_saved_store_returns_equal_holds() {
             {
                 let id = &id(key, number);
                 let operation = match kind {
-                    0 => HoldOperation::Settle { id, used: Some(number) },
-                    1 => HoldOperation::Renew { id, ttl: ttl(12) },
-                    _ => HoldOperation::Hold { id, cost: 3, ttl: ttl(12) },
+                    0 => Operation::Settle { id, used: Some(number) },
+                    1 => Operation::Renew { id, ttl: ttl(12) },
+                    _ => Operation::Hold { id, cost: 3, ttl: ttl(12) },
                 };
                 let found =
-                    stores.each_ref().map(|it| it.apply_hold(bytes, policy, at(at_us), operation));
+                    stores.each_ref().map(|it| it.apply(bytes, policy, at(at_us), operation));
                 assert!(found[1..].iter().all(|it| *it == found[0]), "{key}: {found:?}");
                 let peeks = stores
                     .each_ref()
@@ -133,8 +132,8 @@ fn load_saved_store_returns_equal_holds() {
 fn load_full_ledger_opens_no_hold_more() {
     let (store, policy) = (MemoryStore::new(), policy("token-bucket:1000000/1h"));
     let (begin, ttl) = (at(40_000_000), Some(Duration::from_secs(86_400)));
-    let hold = HoldOperation::Hold { id: b"one", cost: 1, ttl };
-    assert!(store.apply_hold(b"full", &policy, begin, hold).unwrap().allowed());
+    let hold = Operation::Hold { id: b"one", cost: 1, ttl };
+    assert!(store.apply(b"full", &policy, begin, hold).unwrap().allowed());
     let mut bytes = Vec::new();
     store.save(&mut bytes, begin).unwrap();
     let one = store.with_entry(b"full", Entry::encode).unwrap();

@@ -1,15 +1,12 @@
 //! The conformance tests of all stores, over the wire, in virtual time.
 
-use std::time::Duration;
-
 use sluicegate_conformance::{
-    Answer, HoldInvocation, HoldSubject, Invocation, MultiKeyHoldSubject, MultiKeySubject,
-    MultiKeyTake, Shape, Subject, apply_all_over_the_wire, apply_hold_over_the_wire,
+    Answer, Invocation, MultiKeySubject, Shape, Subject, apply_all_over_the_wire,
     apply_over_the_wire, check_full_ledger, check_histories, check_hold_bounds,
     check_hold_histories, check_hold_streams, check_hold_traces, check_keys, check_multi_key,
     check_multi_key_holds, check_repeated_holds, check_traces, full_ledger,
 };
-use sluicegate_core::{MultiKeyDecision, Timestamp};
+use sluicegate_core::Timestamp;
 use sluicegate_testing::{Engine, RawClient, integers, size};
 
 use crate::{on_both, server::with_test_clock};
@@ -26,19 +23,11 @@ impl Subject for OverTheWire {
     }
 }
 
-impl HoldSubject for OverTheWire {
-    fn apply_hold(&mut self, question: HoldInvocation<'_>) -> Answer {
-        apply_hold_over_the_wire(question, |command| self.0.call_bytes(command), integers)
-    }
-}
-
-impl OverTheWire {
-    fn take_all(
+impl MultiKeySubject for OverTheWire {
+    fn apply_all(
         &mut self,
-        hold: Option<(&[u8], Option<Duration>)>,
-        takes: &[MultiKeyTake],
-        now: Timestamp,
-    ) -> Result<MultiKeyDecision, String> {
+        invocations: &[Invocation<'_>],
+    ) -> Result<sluicegate_core::Answer, String> {
         let call = |command: &[&[u8]]| {
             let without_code = |error: String| match error.split_once(' ') {
                 Some((_, text)) => text.to_owned(),
@@ -46,32 +35,10 @@ impl OverTheWire {
             };
             self.0.call_bytes(command).map_err(without_code)
         };
-        apply_all_over_the_wire(hold, takes, now, call, |reply| {
+        apply_all_over_the_wire(invocations, call, |reply| {
             let redis::Value::Array(parts) = reply else { panic!("{reply:?}") };
             parts.iter().map(integers).collect()
         })
-    }
-}
-
-impl MultiKeySubject for OverTheWire {
-    fn take_multi_key(
-        &mut self,
-        takes: &[MultiKeyTake],
-        now: Timestamp,
-    ) -> Result<MultiKeyDecision, String> {
-        self.take_all(None, takes, now)
-    }
-}
-
-impl MultiKeyHoldSubject for OverTheWire {
-    fn hold_multi_key(
-        &mut self,
-        id: &[u8],
-        ttl: Option<Duration>,
-        takes: &[MultiKeyTake],
-        now: Timestamp,
-    ) -> Result<MultiKeyDecision, String> {
-        self.take_all(Some((id, ttl)), takes, now)
     }
 }
 

@@ -1,12 +1,8 @@
 //! The caches around an operation.
 
-use std::{io, time::Duration};
+use std::time::Duration;
 
-use sluicegate_core::{Outcome, Retry};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpListener,
-};
+use sluicegate_core::{Outcome, PreparedPolicy, Retry};
 
 use super::*;
 use crate::{Options, local::lease::LeaseOutcome};
@@ -14,7 +10,7 @@ use crate::{Options, local::lease::LeaseOutcome};
 /// The future of a refund may be dropped after the refund was sent, and another request cached a denial.
 #[tokio::test]
 async fn begin_of_a_refund_or_reset_drops_denials_cached_until_it_ends() {
-    let store = new_store("redis://127.0.0.1/");
+    let store = new_store();
     let (inner, key) = (store.inner(), b"k");
     let policy: PreparedPolicy = "gcra:1/1h".parse().unwrap();
     let policy = inner.planned(&policy);
@@ -38,7 +34,7 @@ async fn begin_of_a_refund_or_reset_drops_denials_cached_until_it_ends() {
 /// shard was forgotten.
 #[tokio::test]
 async fn record_under_another_policy_drops_denials() {
-    let store = new_store("redis://127.0.0.1/");
+    let store = new_store();
     let (inner, key) = (store.inner(), b"k");
     let [policy, other] = ["fixed-window:1/1h", "gcra:1000/1s"].map(|text| {
         let policy: PreparedPolicy = text.parse().unwrap();
@@ -69,9 +65,9 @@ async fn record_under_another_policy_drops_denials() {
     }
 }
 
-fn new_store(url: &str) -> RedisStore {
+fn new_store() -> RedisStore {
     let options = Options { deadline: Duration::from_secs(30), ..Options::default() };
-    RedisStore::new(url, options).unwrap()
+    RedisStore::new("redis://127.0.0.1/", options).unwrap()
 }
 
 /// Adds 99 unspent units to the lease of the key `k`. Nothing drains during a test.
@@ -93,7 +89,7 @@ fn forfeited(inner: &Inner) -> u64 {
 
 #[tokio::test]
 async fn begin_of_a_reset_forfeits_units_granted_until_it_ends() {
-    let store = new_store("redis://127.0.0.1/");
+    let store = new_store();
     let inner = store.inner();
     add_leased_units(inner);
     let guard = inner.begin(b"k", Operation::Reset);
@@ -106,7 +102,7 @@ async fn begin_of_a_reset_forfeits_units_granted_until_it_ends() {
 
 #[tokio::test]
 async fn begin_of_a_refund_lowers_the_debt_of_chunks_granted_until_it_ends() {
-    let store = new_store("redis://127.0.0.1/");
+    let store = new_store();
     let inner = store.inner();
     let guard = inner.begin(b"k", Operation::Refund(30));
     add_leased_units(inner);
@@ -119,57 +115,4 @@ async fn begin_of_a_refund_lowers_the_debt_of_chunks_granted_until_it_ends() {
     add_leased_units(inner);
     let _guard = inner.begin(b"k", Operation::Refund(30));
     assert_eq!((owed(), forfeited(inner)), ((99, 69), 0));
-}
-
-/// Replies to the commands of a reset as a Sluicegate server does.
-async fn serve(listener: TcpListener, mut on_reset: impl FnMut()) -> io::Result<()> {
-    let (mut peer, _) = listener.accept().await?;
-    let mut input = Vec::new();
-    while peer.read_buf(&mut input).await? > 0 {
-        while let Some((name, length)) = first_command(&input) {
-            input.drain(..length);
-            let reply: &[u8] = match &*name {
-                b"GET" => b"-ERR unknown command 'GET'\r\n",
-                b"SG.RESET" => {
-                    on_reset();
-                    b":1\r\n"
-                }
-                // `COMMAND INFO` lists no command of the module; the other replies are ignored.
-                _ => b"*0\r\n",
-            };
-            peer.write_all(reply).await?;
-        }
-    }
-    Ok(())
-}
-
-/// The name of the first command in `input`, and the length of the command, if it is complete.
-fn first_command(input: &[u8]) -> Option<(Vec<u8>, usize)> {
-    let mut lines = input.split_inclusive(|byte| *byte == b'\n');
-    let head = lines.next()?;
-    let count: usize = str::from_utf8(head.strip_prefix(b"*")?).unwrap().trim().parse().unwrap();
-    // Each argument is two lines: its length, and its bytes, in which there is no line feed.
-    let arguments: Vec<_> = lines.take(2 * count).filter(|line| line.ends_with(b"\n")).collect();
-    let length = head.len() + arguments.iter().map(|it| it.len()).sum::<usize>();
-    (arguments.len() == 2 * count).then(|| (arguments[1].trim_ascii().to_vec(), length))
-}
-
-#[tokio::test]
-async fn reset_of_a_sluicegate_server_forfeits_leased_units_until_its_only_reset_ends() {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-    let store = new_store(&format!("redis://{}/", listener.local_addr().unwrap()));
-    let inner = store.inner();
-    add_leased_units(inner);
-    let mut resets = 0;
-    let server = serve(listener, || {
-        resets += 1;
-        assert_eq!(forfeited(inner), 99, "forfeited before reset {resets}");
-        add_leased_units(inner);
-    });
-    tokio::select! {
-        was_live = store.reset(b"k").into_future() => assert!(was_live.unwrap()),
-        ended = server => panic!("the connection was closed: {ended:?}"),
-    }
-    assert_eq!((resets, forfeited(inner)), (1, 2 * 99));
-    assert!(inner.leases.expired(None).is_empty());
 }

@@ -39,13 +39,14 @@ impl LocalFallback {
         }
     }
 
-    /// Settles or renews a hold that was decided here.
+    /// Settles or renews a hold that was decided here. Other operations change nothing.
     pub(crate) fn follow_hold(
         &self,
         PlannedOperation { key, policy, operation }: PlannedOperation<'_>,
         now: Timestamp,
     ) {
-        if let (Some(store), Some((_, local))) = (self.store.get(), &policy.local) {
+        let follows = matches!(operation, Operation::Settle { .. } | Operation::Renew { .. });
+        if let (true, Some(store), Some((_, local))) = (follows, self.store.get(), &policy.local) {
             // Most holds are not open here, which is a denial that changes nothing.
             let _ = store.apply_numbered(key, &store.numbered(local, now), now, operation);
         }

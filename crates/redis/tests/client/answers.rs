@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sluicegate_core::{
-    KeyedOperation, OnError, Operation, PreparedPolicy, Retry, Source, Store, StoreError,
+    KeyedOperation, OnError, Operation, PreparedPolicy, Request, Retry, Source, Store, StoreError,
 };
 use sluicegate_redis::RedisStore;
 
@@ -25,7 +25,8 @@ async fn store_every_operation_is_answered_by_every_engine() {
         let answer = store.take(b"k", &policy, 2).await.unwrap();
         assert!(answer.allowed() && answer.source == Source::Store);
         assert_eq!((answer.remaining, answer.limit), (3, 5));
-        let apply = async |operation| store.apply(b"k", &policy, operation).await.unwrap();
+        let apply =
+            async |operation| store.apply(Request::one(b"k", &policy, operation)).await.unwrap();
         assert_eq!(apply(Operation::Peek(1)).await.remaining, 3);
         assert_eq!(apply(Operation::Charge(4)).await.remaining, 0);
         assert!(!apply(Operation::Take(1)).await.allowed());
@@ -39,14 +40,17 @@ async fn store_every_operation_is_answered_by_every_engine() {
 
         // Without a fallback, no denial is cached.
         let strict = policy.on_error(OnError::Fail);
-        assert!(store.apply(b"k", &strict, Operation::Take(5)).await.unwrap().allowed());
+        assert!(
+            store.apply(Request::one(b"k", &strict, Operation::Take(5))).await.unwrap().allowed()
+        );
         for _ in 0..2 {
-            let denied = store.apply(b"k", &strict, Operation::Take(1)).await.unwrap();
+            let denied =
+                store.apply(Request::one(b"k", &strict, Operation::Take(1))).await.unwrap();
             assert_eq!((denied.allowed(), denied.source), (false, Source::Store));
         }
         let window = "fixed-window:1/1m".parse().unwrap();
         let reserve = Operation::Reserve { cost: 1, max_wait: hour };
-        let error = store.apply(b"k", &window, reserve).await.unwrap_err();
+        let error = store.apply(Request::one(b"k", &window, reserve)).await.unwrap_err();
         assert!(matches!(error, StoreError::Operation(_)), "{error}");
     }
 }
@@ -97,7 +101,7 @@ async fn script_missing_on_the_server_is_sent_again() {
         for answer in store.apply_many(&takes).await {
             assert_ne!(answer.unwrap().source, Source::Fallback);
         }
-        let _ = store.apply(b"k", &policies[0], Operation::Reset).await.unwrap();
+        let _ = store.apply(Request::one(b"k", &policies[0], Operation::Reset)).await.unwrap();
         server.query::<()>("SCRIPT FLUSH");
         for policy in &policies {
             assert_eq!(store.take(b"j", policy, 0).await.unwrap().source, Source::Store);
@@ -124,7 +128,7 @@ async fn denial_cache_denial_is_repeated_until_its_retry_time() {
     assert_eq!(store.take(b"k", &policy, 2).await.unwrap().source, Source::Store);
     assert_eq!(store.take(b"j", &policy, 1).await.unwrap().source, Source::Store);
     // This store sees its own refunds at once.
-    let _ = store.apply(b"k", &policy, Operation::Refund(1)).await.unwrap();
+    let _ = store.apply(Request::one(b"k", &policy, Operation::Refund(1))).await.unwrap();
     let answer = store.take(b"k", &policy, 1).await.unwrap();
     assert_eq!((answer.allowed(), answer.source), (true, Source::Store));
 
@@ -133,7 +137,7 @@ async fn denial_cache_denial_is_repeated_until_its_retry_time() {
     options.max_denial_cache = Duration::from_millis(300);
     let other = RedisStore::connect_with(&server.url(), options).await.unwrap();
     assert!(!other.take(b"k", &policy, 1).await.unwrap().allowed());
-    let _ = store.apply(b"k", &policy, Operation::Reset).await.unwrap();
+    let _ = store.apply(Request::one(b"k", &policy, Operation::Reset)).await.unwrap();
     let late = crate::servers::eventually_true("the bound", async || {
         other.take(b"k", &policy, 1).await.unwrap().allowed()
     });

@@ -10,9 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sluicegate_core::{
-    Entry, HoldOperation, Operation, PreparedPolicy, Retry, Source, Store, Timestamp,
-};
+use sluicegate_core::{Entry, Operation, PreparedPolicy, Request, Retry, Source, Store, Timestamp};
 use sluicegate_redis::{Options, RedisStore};
 use sluicegate_testing::{Engine, Server, now, size};
 
@@ -37,19 +35,19 @@ async fn apply_hold(
     store: &RedisStore,
     key: &[u8],
     policy: &PreparedPolicy,
-    operation: HoldOperation<'_>,
+    operation: Operation<'_>,
 ) -> bool {
-    let answer = store.apply_hold(key, policy, operation).await.unwrap();
+    let answer = store.apply(Request::one(key, policy, operation)).await.unwrap();
     assert_eq!(answer.source, Source::Store);
     answer.allowed()
 }
 
-fn hold(id: &str) -> HoldOperation<'_> {
-    HoldOperation::Hold { id: id.as_bytes(), cost: 1, ttl: None }
+fn hold(id: &str) -> Operation<'_> {
+    Operation::Hold { id: id.as_bytes(), cost: 1, ttl: None }
 }
 
-fn settle(id: &str) -> HoldOperation<'_> {
-    HoldOperation::Settle { id: id.as_bytes(), used: Some(3) }
+fn settle(id: &str) -> Operation<'_> {
+    Operation::Settle { id: id.as_bytes(), used: Some(3) }
 }
 
 /// The ids of the open holds of a key.
@@ -144,7 +142,7 @@ async fn failover_lets_at_most_the_lost_holds_exceed_the_limit() {
             assert!(apply_hold(&new, &name, &policy, settle(id)).await, "{id}");
             assert!(!apply_hold(&new, &name, &policy, settle(id)).await, "{id}");
         }
-        let peek = new.apply(&name, &rate, Operation::Peek(0)).await.unwrap();
+        let peek = new.apply(Request::one(&name, &rate, Operation::Peek(0))).await.unwrap();
         let open = open_ids(&new, &name).await.len();
         assert_eq!(
             peek.limit - peek.remaining,
@@ -196,12 +194,12 @@ async fn sentinel_failover_keeps_replicated_holds() {
                 };
                 for number in 0.. {
                     let id = format!("{task}-{number}").into_bytes();
-                    let hold = HoldOperation::Hold { id: &id, cost: 1, ttl: None };
+                    let hold = Operation::Hold { id: &id, cost: 1, ttl: None };
                     loop {
                         if stop.load(Ordering::Relaxed) {
                             return;
                         }
-                        let answer = store.apply_hold(b"k", &policy, hold).await.ok();
+                        let answer = store.apply(Request::one(b"k", &policy, hold)).await.ok();
                         if by_store(answer).is_some_and(|answer| answer.allowed()) {
                             break;
                         }
@@ -213,9 +211,9 @@ async fn sentinel_failover_keeps_replicated_holds() {
                     let long = if random.below(4) == 0 { 3000 } else { 60 };
                     pass(Duration::from_millis(20 + random.below(long))).await;
                     let ended = now();
-                    let settle = HoldOperation::Settle { id: &id, used: None };
+                    let settle = Operation::Settle { id: &id, used: None };
                     let retry = loop {
-                        let answer = store.apply_hold(b"k", &policy, settle).await.ok();
+                        let answer = store.apply(Request::one(b"k", &policy, settle)).await.ok();
                         if let Some(answer) = by_store(answer) {
                             break answer.retry();
                         }

@@ -6,8 +6,7 @@ use std::{
 };
 
 use sluicegate_core::{
-    HoldOperation, KeyedOperation, KeyedTake, MultiKeyOperation, OnError, Operation, Policy,
-    PreparedPolicy, Share, Source, Store,
+    KeyedOperation, OnError, Operation, Policy, PreparedPolicy, Request, Share, Source, Store,
 };
 use sluicegate_redis::{Options, RedisStore};
 
@@ -93,8 +92,8 @@ fn next_id() -> [u8; 8] {
 
 /// Settles a hold for what was held. While the store is unavailable, this is an error.
 async fn settle(store: &RedisStore, key: &[u8], policy: &PreparedPolicy, id: &[u8]) {
-    let settle = HoldOperation::Settle { id, used: None };
-    match store.apply_hold(key, policy, settle).await {
+    let settle = Operation::Settle { id, used: None };
+    match store.apply(Request::one(key, policy, settle)).await {
         Ok(_) => {}
         Err(error) => assert!(error.is_unavailable(), "{error}"),
     }
@@ -117,17 +116,15 @@ impl Subject {
             }
             Way::MultiKey => {
                 let other = [key, &b":other"[..]].concat();
-                let take = |key| KeyedTake { key, policy, cost };
-                let answer = store
-                    .apply_multi_key(MultiKeyOperation::Take, &[take(key), take(&other)])
-                    .await
-                    .unwrap();
-                (answer.decision.allowed(), answer.source)
+                let take = |key| KeyedOperation { key, policy, operation: Operation::Take(cost) };
+                let answer =
+                    store.apply(Request::all(&[take(key), take(&other)]).unwrap()).await.unwrap();
+                (answer.allowed(), answer.source)
             }
             Way::Hold => {
                 let id = &next_id();
-                let hold = HoldOperation::Hold { id, cost, ttl: Some(TTL) };
-                let answer = store.apply_hold(key, policy, hold).await.unwrap();
+                let hold = Operation::Hold { id, cost, ttl: Some(TTL) };
+                let answer = store.apply(Request::one(key, policy, hold)).await.unwrap();
                 if answer.allowed() {
                     settle(store, key, policy, id).await;
                 }
@@ -136,10 +133,11 @@ impl Subject {
             Way::MultiKeyHold => {
                 let id = &next_id();
                 let other = [key, &b":other"[..]].concat();
-                let take = |key| KeyedTake { key, policy, cost };
-                let hold = MultiKeyOperation::Hold { id, ttl: Some(TTL) };
-                let answer = store.apply_multi_key(hold, &[take(key), take(&other)]).await.unwrap();
-                (answer.decision.allowed(), answer.source)
+                let operation = Operation::Hold { id, cost, ttl: Some(TTL) };
+                let hold = |key| KeyedOperation { key, policy, operation };
+                let holds = [hold(key), hold(&other)];
+                let answer = store.apply(Request::all(&holds).unwrap()).await.unwrap();
+                (answer.allowed(), answer.source)
             }
         };
         (if allowed { cost.into() } else { 0 }, source)
@@ -319,11 +317,11 @@ async fn local_fallback_after_policy_change_keeps_usage() {
     server.kill();
     assert_eq!(decide(&policy("fixed-window:120/1h")).await, 20);
     // A reset that fails changes nothing.
-    assert!(store.apply(b"k", &old, Operation::Reset).await.is_err());
+    assert!(store.apply(Request::one(b"k", &old, Operation::Reset)).await.is_err());
     assert_eq!(decide(&old).await, 0);
     server.restart();
     back().await;
-    assert!(store.apply(b"k", &old, Operation::Reset).await.is_ok());
+    assert!(store.apply(Request::one(b"k", &old, Operation::Reset)).await.is_ok());
     server.kill();
     assert_eq!(decide(&old).await, 60);
     println!("figure: local fallback over policy changes admits 80, 20 and, after a reset, 60");
@@ -338,21 +336,23 @@ async fn local_fallback_hold_keeps_its_units_until_it_is_settled() {
     let policy = "concurrency:4/1h".parse::<PreparedPolicy>().unwrap().on_error(half);
     server.kill();
     let hold = async |id: &[u8]| {
-        let hold = HoldOperation::Hold { id, cost: 1, ttl: None };
-        let answer = store.apply_hold(b"k", &policy, hold).await.unwrap();
+        let hold = Operation::Hold { id, cost: 1, ttl: None };
+        let answer = store.apply(Request::one(b"k", &policy, hold)).await.unwrap();
         assert_eq!(answer.source, Source::Fallback);
         answer.allowed()
     };
     assert!(hold(b"a").await && hold(b"a").await, "it is open");
     assert!(hold(b"b").await && !hold(b"c").await);
-    let renew = HoldOperation::Renew { id: b"b", ttl: Some(Duration::from_millis(1)) };
-    assert!(store.apply_hold(b"k", &policy, renew).await.is_err_and(|it| it.is_unavailable()));
+    let renew = Operation::Renew { id: b"b", ttl: Some(Duration::from_millis(1)) };
+    assert!(
+        store.apply(Request::one(b"k", &policy, renew)).await.is_err_and(|it| it.is_unavailable())
+    );
     eventually_true("it expires", async || hold(b"b2").await).await;
-    let take = |key| KeyedTake { key, policy: &policy, cost: 1 };
     let all = async |id| {
-        let operation = MultiKeyOperation::Hold { id, ttl: None };
-        let takes = [take(&b"other"[..]), take(b"k")];
-        store.apply_multi_key(operation, &takes).await.unwrap().decision.allowed()
+        let operation = Operation::Hold { id, cost: 1, ttl: None };
+        let hold = |key| KeyedOperation { key, policy: &policy, operation };
+        let holds = [hold(&b"other"[..]), hold(b"k")];
+        store.apply(Request::all(&holds).unwrap()).await.unwrap().allowed()
     };
     assert!(!hold(b"c").await && !all(b"c").await);
     settle(&store, b"k", &policy, b"a").await;
@@ -362,6 +362,39 @@ async fn local_fallback_hold_keeps_its_units_until_it_is_settled() {
     assert!(!hold(b"d").await);
     settle(&store, b"k", &policy, b"c").await;
     assert!(hold(b"d").await && !hold(b"e").await);
+}
+
+/// A settle in a batch ends a hold in fallback, also if the store is available again and has no such hold.
+#[tokio::test]
+async fn local_fallback_hold_ends_by_a_settle_in_a_batch() {
+    let mut server = Server::start(Engine::Redis70);
+    let store = store_of(&server).await;
+    let policy = "concurrency:1/1h".parse::<PreparedPolicy>().unwrap();
+    let policy = policy.on_error(OnError::Local(Share::ALL));
+    let hold = async |id| {
+        let hold = Operation::Hold { id, cost: 1, ttl: None };
+        let answer = store.apply(Request::one(b"k", &policy, hold)).await.unwrap();
+        (answer.source, answer.allowed())
+    };
+    let settle = async |id| {
+        let operation = Operation::Settle { id, used: None };
+        let settle = KeyedOperation { key: b"k", policy: &policy, operation };
+        store.apply_many(&[settle]).await.remove(0)
+    };
+    server.kill();
+    assert_eq!(hold(b"a").await, (Source::Fallback, true));
+    assert_eq!(hold(b"b").await, (Source::Fallback, false));
+    assert!(settle(b"a").await.is_err_and(|it| it.is_unavailable()));
+    assert_eq!(hold(b"b").await, (Source::Fallback, true));
+    server.restart();
+    let peek = Request::one(b"k", &policy, Operation::Peek(1));
+    eventually_true("the store is available", async || {
+        store.apply(peek).await.unwrap().source == Source::Store
+    })
+    .await;
+    assert!(!settle(b"b").await.unwrap().allowed());
+    server.kill();
+    assert_eq!(hold(b"c").await, (Source::Fallback, true));
 }
 
 /// What the store last said about holds counts in fallback.
@@ -375,17 +408,12 @@ async fn local_fallback_after_holds_admits_what_the_store_had_left() {
             let policy = policy.on_error(OnError::Local(Share::ALL));
             let hold = async |id: u8| {
                 let (id, ttl) = ([id], Some(Duration::from_secs(600)));
-                if several {
-                    let take = |key| KeyedTake { key, policy: &policy, cost: 1 };
-                    let (operation, takes) =
-                        (MultiKeyOperation::Hold { id: &id, ttl }, [take(&b"k"[..]), take(b"l")]);
-                    let answer = store.apply_multi_key(operation, &takes).await.unwrap();
-                    (answer.source, answer.decision.allowed())
-                } else {
-                    let hold = HoldOperation::Hold { id: &id, cost: 1, ttl };
-                    let answer = store.apply_hold(b"k", &policy, hold).await.unwrap();
-                    (answer.source, answer.allowed())
-                }
+                let operation = Operation::Hold { id: &id, cost: 1, ttl };
+                let hold = |key| KeyedOperation { key, policy: &policy, operation };
+                let both = [hold(&b"k"[..]), hold(b"l")];
+                let request = if several { Request::all(&both).unwrap() } else { both[0].into() };
+                let answer = store.apply(request).await.unwrap();
+                (answer.source, answer.allowed())
             };
             for id in 1..=6 {
                 assert_eq!(hold(id).await, (Source::Store, true), "{text}");

@@ -7,8 +7,8 @@ use std::{
 
 use sluicegate_conformance::{MAX_HOLDS_OF_SCRIPTS, full_ledger};
 use sluicegate_core::{
-    HoldError, HoldOperation, KeyedTake, MultiKeyOperation, OnError, Operation, PreparedPolicy,
-    Retry, Source, Store, StoreError, Timestamp,
+    HoldError, KeyedOperation, OnError, Operation, PreparedPolicy, Request, Retry, Source, Store,
+    StoreError, Timestamp,
 };
 use sluicegate_redis::{Options, RedisStore};
 use sluicegate_testing::{Engine, Server, size};
@@ -43,12 +43,12 @@ impl Faulty {
 
     /// Applies an operation until the store has answered: a client repeats a request without a reply. Returns whether
     /// it was allowed, and the number of requests.
-    async fn hold(&self, fault: Fault, operation: HoldOperation<'_>) -> (Option<Retry>, usize) {
+    async fn hold(&self, fault: Fault, operation: Operation<'_>) -> (Option<Retry>, usize) {
         self.proxy.set(fault);
         let (mut retry, mut attempts) = (None, 0);
         eventually_true("a hold is answered by the store", async || {
             attempts += 1;
-            let answer = self.store.apply_hold(b"k", &self.policy, operation).await;
+            let answer = self.store.apply(Request::one(b"k", &self.policy, operation)).await;
             if attempts == 1 && answer.is_err() {
                 self.lost.fetch_add(1, Ordering::Relaxed);
             }
@@ -80,9 +80,9 @@ async fn holds_with_lost_replies_charge_what_was_used() {
             // Each operation of a stream meets the fault in turn.
             let fault_of =
                 |place| if stream % 4 == place || stream % 4 == 3 { fault } else { Fault::None };
-            let hold = HoldOperation::Hold { id, cost, ttl: TTL };
-            let renew = HoldOperation::Renew { id, ttl: TTL };
-            let settle = HoldOperation::Settle { id, used: Some(used) };
+            let hold = Operation::Hold { id, cost, ttl: TTL };
+            let renew = Operation::Renew { id, ttl: TTL };
+            let settle = Operation::Settle { id, used: Some(used) };
             for (operation, fault) in [(hold, fault_of(0)), (renew, fault_of(1))] {
                 let (retry, attempts) = faulty.hold(fault, operation).await;
                 assert_eq!(retry, None, "{operation:?} under {fault:?}");
@@ -100,7 +100,7 @@ async fn holds_with_lost_replies_charge_what_was_used() {
             charged += used;
         }
     }
-    let peek = direct.apply(b"k", &faulty.policy, Operation::Peek(0)).await.unwrap();
+    let peek = direct.apply(Request::one(b"k", &faulty.policy, Operation::Peek(0))).await.unwrap();
     println!(
         "figure: {operations} operations on holds under {FAULTS:?}: {} failed at first, {repeats} repeated by the client; \
          {charged} units charged and {held} held, as without faults",
@@ -141,9 +141,9 @@ async fn hold_with_a_cut_connection_is_repeated_by_the_store() {
         let id = format!("{fault:?} {round}").into_bytes();
         let id = &*id;
         for operation in [
-            HoldOperation::Hold { id, cost: 100, ttl: TTL },
-            HoldOperation::Renew { id, ttl: TTL },
-            HoldOperation::Settle { id, used: Some(7) },
+            Operation::Hold { id, cost: 100, ttl: TTL },
+            Operation::Renew { id, ttl: TTL },
+            Operation::Settle { id, used: Some(7) },
         ] {
             eventually_true("the store answers", async || {
                 store.take(b"j", &policy, 0).await.unwrap().source == Source::Store
@@ -153,21 +153,22 @@ async fn hold_with_a_cut_connection_is_repeated_by_the_store() {
             pass(Duration::from_millis(10)).await;
             proxy.set(fault);
             // A probe may have met the fault, and opened the breaker: then the hold fails, or falls back.
-            let answer = store.apply_hold(b"k", &policy, operation).await.ok();
+            let answer = store.apply(Request::one(b"k", &policy, operation)).await.ok();
             let answer = answer.filter(|answer| answer.source == Source::Store);
             at_once += usize::from(answer.is_some());
+            let allowed = answer.map(|answer| answer.allowed());
             // The first copy of a settle has ended the hold, as the reply to the second one says.
-            let is_settle = matches!(operation, HoldOperation::Settle { .. });
-            assert!(is_settle || answer.is_none_or(|it| it.allowed()), "{operation:?}, {fault:?}");
-            repeated += usize::from(answer.is_some_and(|it| !it.allowed()));
+            let is_settle = matches!(operation, Operation::Settle { .. });
+            assert!(is_settle || allowed != Some(false), "{operation:?}, {fault:?}");
+            repeated += usize::from(allowed == Some(false));
             eventually_true("the hold is answered by the store", async || {
-                let answer = store.apply_hold(b"k", &policy, operation).await;
+                let answer = store.apply(Request::one(b"k", &policy, operation)).await;
                 answer.is_ok_and(|answer| answer.source == Source::Store)
             })
             .await;
         }
         charged += 7;
-        let peek = direct.apply(b"k", &policy, Operation::Peek(0)).await.unwrap();
+        let peek = direct.apply(Request::one(b"k", &policy, Operation::Peek(0))).await.unwrap();
         assert_eq!(1_000_000 - peek.remaining, charged, "{fault:?}");
     }
     println!(
@@ -187,17 +188,17 @@ async fn settle_future_dropped_after_it_was_sent_drops_the_cached_denial() {
     options.max_denial_cache = Duration::from_hours(1);
     let store = RedisStore::connect_with(&proxy.url(), options).await.unwrap();
     let policy: PreparedPolicy = "fixed-window:10/365d".parse().unwrap();
-    let hold = HoldOperation::Hold { id: b"h", cost: 10, ttl: TTL };
-    assert!(store.apply_hold(b"k", &policy, hold).await.unwrap().allowed());
+    let hold = Operation::Hold { id: b"h", cost: 10, ttl: TTL };
+    assert!(store.apply(Request::one(b"k", &policy, hold)).await.unwrap().allowed());
     assert!(!store.take(b"k", &policy, 1).await.unwrap().allowed());
     let is_cached = || store.take(b"k", &policy, 1).now().is_some();
     assert!(is_cached());
     proxy.set(Fault::Hole);
-    let settle = HoldOperation::Settle { id: b"h", used: Some(0) };
+    let settle = Operation::Settle { id: b"h", used: Some(0) };
     tokio::select! {
-        answer = store.apply_hold(b"k", &policy, settle) => panic!("{answer:?}"),
+        answer = store.apply(Request::one(b"k", &policy, settle)) => panic!("{answer:?}"),
         _ = eventually_true("the hold is settled", async || {
-            direct.apply(b"k", &policy, Operation::Peek(10)).await.unwrap().allowed()
+            direct.apply(Request::one(b"k", &policy, Operation::Peek(10))).await.unwrap().allowed()
         }) => {}
     }
     assert!(!is_cached());
@@ -219,26 +220,27 @@ async fn take_all_with_an_id_and_lost_replies_holds_once() {
     {
         let id = format!("{fault:?} {round}").into_bytes();
         let costs = [1, 4000];
-        let takes: Vec<_> = (0..2)
-            .map(|side| KeyedTake { key: keys[side], policy: policies[side], cost: costs[side] })
-            .collect();
+        let holds = [0, 1].map(|side| KeyedOperation {
+            key: keys[side],
+            policy: policies[side],
+            operation: Operation::Hold { id: &id, cost: costs[side], ttl: TTL },
+        });
         faulty.proxy.set(fault);
         eventually_true("the hold is answered by the store", async || {
-            let operation = MultiKeyOperation::Hold { id: &id, ttl: TTL };
-            let answer = faulty.store.apply_multi_key(operation, &takes).await;
+            let answer = faulty.store.apply(Request::all(&holds).unwrap()).await;
             faulty.proxy.set(Fault::None);
-            answer.is_ok_and(|it| it.source == Source::Store && it.multi_key.decision.allowed())
+            answer.is_ok_and(|it| it.source == Source::Store && it.allowed())
         })
         .await;
         for (key, (policy, held)) in keys.into_iter().zip(policies.into_iter().zip(costs)) {
-            let peek = direct.apply(key, policy, Operation::Peek(0)).await.unwrap();
+            let peek = direct.apply(Request::one(key, policy, Operation::Peek(0))).await.unwrap();
             let before = if held == 1 { used / 10 } else { used * 231 };
             assert_eq!(peek.limit - peek.remaining, before + held, "{fault:?}");
             let settle =
-                HoldOperation::Settle { id: &id, used: Some(if held == 1 { 1 } else { 2310 }) };
+                Operation::Settle { id: &id, used: Some(if held == 1 { 1 } else { 2310 }) };
             faulty.proxy.set(fault);
             eventually_true("the settle is answered by the store", async || {
-                let answer = faulty.store.apply_hold(key, policy, settle).await;
+                let answer = faulty.store.apply(Request::one(key, policy, settle)).await;
                 faulty.proxy.set(Fault::None);
                 answer.is_ok_and(|it| it.source == Source::Store)
             })
@@ -249,7 +251,7 @@ async fn take_all_with_an_id_and_lost_replies_holds_once() {
     for (key, policy, expected) in
         [(keys[0], &requests, used / 10), (keys[1], &faulty.policy, used * 231)]
     {
-        let peek = direct.apply(key, policy, Operation::Peek(0)).await.unwrap();
+        let peek = direct.apply(Request::one(key, policy, Operation::Peek(0))).await.unwrap();
         assert_eq!(peek.limit - peek.remaining, expected);
     }
     println!(
@@ -271,17 +273,20 @@ async fn hold_of_a_full_ledger_is_an_error_and_no_fallback() {
     let mut set = redis::cmd("SET");
     set.arg("full").arg(full_ledger(policy.policy(), MAX_HOLDS_OF_SCRIPTS, 1, now));
     set.query::<()>(&mut server.connect()).unwrap();
-    let hold = HoldOperation::Hold { id: b"more", cost: 1, ttl: TTL };
+    let hold = Operation::Hold { id: b"more", cost: 1, ttl: TTL };
     let full: Result<sluicegate_core::Answer, _> =
         Err(StoreError::Hold(HoldError::Full(MAX_HOLDS_OF_SCRIPTS)));
     for _ in 0..3 {
-        assert_eq!(store.apply_hold(b"full", &policy, hold).await, full);
-        let takes =
-            [b"full".as_slice(), b"other"].map(|key| KeyedTake { key, policy: &policy, cost: 1 });
-        let both = MultiKeyOperation::Hold { id: b"more", ttl: TTL };
-        assert_eq!(store.apply_multi_key(both, &takes).await.map(|_| ()), full.clone().map(|_| ()));
+        assert_eq!(store.apply(Request::one(b"full", &policy, hold)).await, full);
+        let both = [b"full".as_slice(), b"other"].map(|key| KeyedOperation {
+            key,
+            policy: &policy,
+            operation: hold,
+        });
+        assert_eq!(store.apply(Request::all(&both).unwrap()).await, full);
+        assert_eq!(store.apply_many(&both[..1]).await, std::slice::from_ref(&full));
     }
-    let peek = store.apply(b"full", &policy, Operation::Peek(0)).await.unwrap();
+    let peek = store.apply(Request::one(b"full", &policy, Operation::Peek(0))).await.unwrap();
     assert_eq!(1_000_000 - peek.remaining, 4096);
     assert_eq!(server.query::<u64>("EXISTS other"), 0);
     assert_eq!(store.unavailable(), None);
@@ -301,7 +306,7 @@ async fn hold_of_a_full_ledger_under_a_log_is_decided_in_time() {
     let taken = store.take(b"full", &policy, 1).await.unwrap();
     let left = 1_000_000 - 2 * 65_536 - 1;
     assert_eq!((taken.source, taken.decision.remaining), (Source::Store, left));
-    let settle = HoldOperation::Settle { id: &[0, 0, 0, 7], used: Some(1) };
-    let settled = store.apply_hold(b"full", &policy, settle).await.unwrap();
+    let settle = Operation::Settle { id: &[0, 0, 0, 7], used: Some(1) };
+    let settled = store.apply(Request::one(b"full", &policy, settle)).await.unwrap();
     assert_eq!((settled.source, settled.decision.remaining), (Source::Store, left + 1));
 }

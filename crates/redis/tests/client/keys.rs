@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use sluicegate_core::{
-    HoldOperation, KeyedOperation, KeyedTake, MAX_KEY, MultiKeyOperation, OnError, Operation,
-    PreparedPolicy, Source, Store, StoreError,
+    KeyedOperation, MAX_KEY, OnError, Operation, PreparedPolicy, Request, Source, Store, StoreError,
 };
 use sluicegate_redis::RedisStore;
 use sluicegate_testing::{Engine, Server, module};
@@ -26,7 +25,7 @@ async fn errors(store: &RedisStore, key: &[u8]) -> Vec<(&'static str, Option<Sto
         ("refund", Operation::Refund(1)),
         ("reserve", reserve),
     ] {
-        errors.push((name, store.apply(key, &policy, operation).await.err()));
+        errors.push((name, store.apply(Request::one(key, &policy, operation)).await.err()));
         let of = |key| KeyedOperation { key, policy: &policy, operation };
         let operations = [of(b"before"), of(key), of(b"after")];
         let mut answers = store.apply_many(&operations).await;
@@ -37,20 +36,19 @@ async fn errors(store: &RedisStore, key: &[u8]) -> Vec<(&'static str, Option<Sto
     errors.push(("leased take", store.take(key, &leased, 1).await.err()));
     let ttl = Some(Duration::from_secs(60));
     for (name, hold) in [
-        ("hold", HoldOperation::Hold { id: b"a", cost: 1, ttl }),
-        ("renew", HoldOperation::Renew { id: b"a", ttl }),
-        ("settle", HoldOperation::Settle { id: b"a", used: None }),
+        ("hold", Operation::Hold { id: b"a", cost: 1, ttl }),
+        ("renew", Operation::Renew { id: b"a", ttl }),
+        ("settle", Operation::Settle { id: b"a", used: None }),
     ] {
-        errors.push((name, store.apply_hold(key, &policy, hold).await.err()));
+        errors.push((name, store.apply(Request::one(key, &policy, hold)).await.err()));
     }
     for (name, operation) in [
-        ("take of several keys", MultiKeyOperation::Take),
-        ("peek of several keys", MultiKeyOperation::Peek),
-        ("hold of several keys", MultiKeyOperation::Hold { id: b"a", ttl }),
+        ("take of several keys", Operation::Take(1)),
+        ("peek of several keys", Operation::Peek(1)),
+        ("hold of several keys", Operation::Hold { id: b"a", cost: 1, ttl }),
     ] {
-        let take = |key| KeyedTake { key, policy: &policy, cost: 1 };
-        let takes = [take(b"other"), take(key)];
-        errors.push((name, store.apply_multi_key(operation, &takes).await.err()));
+        let both = [b"other", key].map(|key| KeyedOperation { key, policy: &policy, operation });
+        errors.push((name, store.apply(Request::all(&both).unwrap()).await.err()));
     }
     errors.push(("check", store.check_key(key).err()));
     errors

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use sluicegate_core::{KeyedOperation, Operation, PreparedPolicy, Source, Store};
+use sluicegate_core::{KeyedOperation, Operation, PreparedPolicy, Request, Source, Store};
 use sluicegate_redis::{Options, RedisStore};
 use sluicegate_testing::{Engine, Server, now, size};
 
@@ -75,7 +75,7 @@ async fn stopped_server_executes_little_late() {
                 store.take(b"probe", &policy, 1).await.unwrap().source == Source::Store
             })
             .await;
-            let peek = store.apply(b"k", &policy, Operation::Peek(0)).await.unwrap();
+            let peek = store.apply(Request::one(b"k", &policy, Operation::Peek(0))).await.unwrap();
             let charged = u64::from(100_000_000 - peek.remaining);
             // Nothing is admitted that is not charged.
             assert!(charged >= admitted, "{charged} charged, {admitted} admitted");

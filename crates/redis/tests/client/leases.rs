@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{HoldOperation, Operation, PreparedPolicy, Source, Store};
+use sluicegate_core::{Operation, PreparedPolicy, Request, Source, Store};
 use sluicegate_redis::RedisStore;
 use sluicegate_testing::{Engine, Server};
 
@@ -37,7 +37,7 @@ async fn lease_unused_units_are_returned_exactly_once() {
         assert!(store.take(b"k", &policy, 1).await.unwrap().allowed());
     }
     let used = async || {
-        let peek = store.apply(b"k", &policy, Operation::Peek(0)).await.unwrap();
+        let peek = store.apply(Request::one(b"k", &policy, Operation::Peek(0))).await.unwrap();
         10_000 - peek.remaining
     };
     assert!(used().await > 100);
@@ -70,7 +70,7 @@ async fn lease_units_that_cannot_be_returned_are_forfeited() {
     let counters = store.counters();
     assert!(counters.lease_returned == 0 && counters.lease_forfeited > 0, "{counters:?}");
     let other = store_of(&server).await;
-    let peek = other.apply(b"k", &policy, Operation::Peek(0)).await.unwrap();
+    let peek = other.apply(Request::one(b"k", &policy, Operation::Peek(0))).await.unwrap();
     assert_eq!(10_000 - peek.remaining, 20, "done once");
 }
 
@@ -80,8 +80,8 @@ async fn lease_units_that_have_drained_beside_a_hold_are_forfeited() {
     let server = Server::start(Engine::Redis70);
     let store = store_of(&server).await;
     let policy = "gcra:1000/1s".parse::<PreparedPolicy>().unwrap().lease(64).unwrap();
-    let hold = HoldOperation::Hold { id: b"h", cost: 500, ttl: Some(Duration::from_mins(10)) };
-    assert!(store.apply_hold(b"k", &policy, hold).await.unwrap().allowed());
+    let hold = Operation::Hold { id: b"h", cost: 500, ttl: Some(Duration::from_mins(10)) };
+    assert!(store.apply(Request::one(b"k", &policy, hold)).await.unwrap().allowed());
     for _ in 0..65 {
         assert!(store.take(b"k", &policy, 1).await.unwrap().allowed());
     }

@@ -7,8 +7,7 @@ use std::{
 
 use futures_util::future::join_all;
 use sluicegate_core::{
-    Entry, HoldOperation, KeyedOperation, KeyedTake, MultiKeyOperation, Operation, PreparedPolicy,
-    Retry, Source, Store,
+    Entry, KeyedOperation, Operation, PreparedPolicy, Request, Retry, Source, Store,
 };
 use sluicegate_redis::{Options, RedisStore};
 use sluicegate_testing::{Engine, Server, module, size};
@@ -41,23 +40,22 @@ async fn module_without_scripts_has_holds_and_several_keys() {
         let store = RedisStore::connect_with(&url, patient()).await.unwrap();
         let before = store.counters().module;
         let policy: PreparedPolicy = "concurrency:2/1h".parse().unwrap();
-        let hold = |id| HoldOperation::Hold { id, cost: 1, ttl: None };
-        let settle = HoldOperation::Settle { id: b"a", used: None };
+        let hold = |id| Operation::Hold { id, cost: 1, ttl: None };
+        let settle = Operation::Settle { id: b"a", used: None };
         for (operation, expected) in [(hold(b"a"), true), (settle, true), (settle, false)] {
-            let answer = store.apply_hold(b"k", &policy, operation).await.unwrap();
+            let answer = store.apply(Request::one(b"k", &policy, operation)).await.unwrap();
             assert_eq!((answer.allowed(), answer.source), (expected, Source::Store));
         }
-        let take = |key| KeyedTake { key, policy: &policy, cost: 1 };
-        let all = MultiKeyOperation::Hold { id: b"b", ttl: None };
-        let takes = [take(&b"k"[..]), take(b"l")];
-        let answer = store.apply_multi_key(all, &takes).await.unwrap();
-        assert_eq!((answer.decision.allowed(), answer.source), (true, Source::Store));
-        assert_eq!(
-            store.apply_hold(b"l", &policy, hold(b"c")).await.unwrap().decision.remaining,
-            0
-        );
-        let answer = store.apply_multi_key(MultiKeyOperation::Peek, &takes).await.unwrap();
-        assert_eq!((answer.multi_key.key, answer.source), (1, Source::Store));
+        let both =
+            |operation| [b"k", b"l"].map(|key| KeyedOperation { key, policy: &policy, operation });
+        let holds = both(hold(b"b"));
+        let answer = store.apply(Request::all(&holds).unwrap()).await.unwrap();
+        assert_eq!((answer.allowed(), answer.source), (true, Source::Store));
+        let answer = store.apply(Request::one(b"l", &policy, hold(b"c"))).await.unwrap();
+        assert_eq!(answer.remaining, 0);
+        let peeks = both(Operation::Peek(1));
+        let answer = store.apply(Request::all(&peeks).unwrap()).await.unwrap();
+        assert_eq!((answer.key, answer.source), (1, Source::Store));
         assert_eq!(store.counters().module - before, 7);
         assert_eq!(store.counters().unavailable, 0);
     }
@@ -92,7 +90,7 @@ async fn module_and_scripts_alternate_on_the_same_bytes() {
                     7 => Operation::Refund(1),
                     _ => Operation::Take(1),
                 };
-                let answer = store.apply(&key, policy, operation).await.unwrap();
+                let answer = store.apply(Request::one(&key, policy, operation)).await.unwrap();
                 // Units that recover between the calls take an hour.
                 remaining = match operation {
                     Operation::Charge(cost) => remaining - i64::from(cost),
@@ -127,7 +125,11 @@ async fn module_and_scripts_alternate_on_the_same_bytes() {
         ];
         assert_eq!(answers, [36, 32, 28]);
         let fresh = stores.each_ref().map(async |store| {
-            store.apply(b"c", &policies[6], Operation::Reset).await.unwrap().to_integers()
+            store
+                .apply(Request::one(b"c", &policies[6], Operation::Reset))
+                .await
+                .unwrap()
+                .to_integers()
         });
         assert_eq!(join_all(fresh).await, [[1, 40, 40, 0, 0, 0, 0]; 2]);
         let [by_module, by_script] = stores.each_ref().map(|store| store.counters());
@@ -144,13 +146,15 @@ async fn module_reservation_is_that_of_the_policy() {
     let policy: PreparedPolicy = "gcra:1/1h:burst=1".parse().unwrap();
     let wait =
         |hours: u64| Operation::Reserve { cost: 1, max_wait: Duration::from_secs(3600 * hours) };
-    assert!(store.apply(b"r", &policy, wait(0)).await.unwrap().delay().is_zero());
-    assert!(store.apply(b"r", &policy, wait(1)).await.unwrap().delay().as_secs() > 3590);
-    assert!(!store.apply(b"r", &policy, wait(1)).await.unwrap().allowed());
+    assert!(store.apply(Request::one(b"r", &policy, wait(0))).await.unwrap().delay().is_zero());
+    assert!(
+        store.apply(Request::one(b"r", &policy, wait(1))).await.unwrap().delay().as_secs() > 3590
+    );
+    assert!(!store.apply(Request::one(b"r", &policy, wait(1))).await.unwrap().allowed());
     let longest = Operation::Reserve { cost: 1, max_wait: Duration::MAX };
-    assert!(store.apply(b"r", &policy, longest).await.unwrap().allowed());
+    assert!(store.apply(Request::one(b"r", &policy, longest)).await.unwrap().allowed());
     let window: PreparedPolicy = "fixed-window:1/1h".parse().unwrap();
-    let error = store.apply(b"w", &window, wait(1)).await.unwrap_err();
+    let error = store.apply(Request::one(b"w", &window, wait(1))).await.unwrap_err();
     assert!(error.to_string().starts_with("reserve needs every limit"), "{error}");
     let _: i64 = server.query("RPUSH list x");
     let error = store.take(b"list", &policy, 1).await.unwrap_err();

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::join_all;
 use sluicegate_conformance::{Shape, StoreSubject, check_multi_key, check_multi_key_holds};
 use sluicegate_core::{
-    BoxFuture, KeyedTake, ManualClock, MultiKeyOperation, OnError, Operation, PreparedPolicy,
-    Retry, Share, Source, Store, StoreError,
+    BoxFuture, KeyedOperation, ManualClock, OnError, Operation, PreparedPolicy, Request, Retry,
+    Share, Source, Store, StoreError,
 };
 use sluicegate_redis::{Options, RedisStore, TestClock};
 use tokio::runtime::Runtime;
@@ -36,8 +36,18 @@ fn store_random_histories_decide_as_core() {
     }
 }
 
-fn takes<'a>(keys: &[&'a [u8]], policies: &[&'a PreparedPolicy]) -> Vec<KeyedTake<'a>> {
-    keys.iter().zip(policies).map(|(key, policy)| KeyedTake { key, policy, cost: 1 }).collect()
+/// An operation on each of the keys.
+fn all_of<'a>(
+    operation: Operation<'a>,
+    keys: &[&'a [u8]],
+    policies: &[&'a PreparedPolicy],
+) -> Vec<KeyedOperation<'a>> {
+    let keyed = keys.iter().zip(policies);
+    keyed.map(|(key, policy)| KeyedOperation { key, policy, operation }).collect()
+}
+
+fn takes<'a>(keys: &[&'a [u8]], policies: &[&'a PreparedPolicy]) -> Vec<KeyedOperation<'a>> {
+    all_of(Operation::Take(1), keys, policies)
 }
 
 #[tokio::test]
@@ -47,42 +57,28 @@ async fn multi_key_one_server_decides_together_and_denials_are_cached() {
     let user: PreparedPolicy = "fixed-window:3/1h".parse().unwrap();
     let all: PreparedPolicy = "fixed-window:5/1h".parse().unwrap();
     let take = async |name: &'static [u8]| {
-        store
-            .apply_multi_key(MultiKeyOperation::Take, &takes(&[name, b"all"], &[&user, &all]))
-            .await
-            .unwrap()
+        store.apply(Request::all(&takes(&[name, b"all"], &[&user, &all])).unwrap()).await.unwrap()
     };
     for left in [2, 1, 0] {
         let answer = take(b"anna").await;
-        assert_eq!(
-            (answer.decision.remaining, answer.key, answer.source),
-            (left, 0, Source::Store)
-        );
+        assert_eq!((answer.remaining, answer.key, answer.source), (left, 0, Source::Store));
     }
     let denied = take(b"anna").await;
-    assert_eq!((denied.decision.allowed(), denied.key, denied.source), (false, 0, Source::Store));
-    assert!(denied.each[1].allowed() && denied.each[1].remaining == 2);
+    assert_eq!((denied.allowed(), denied.key, denied.source), (false, 0, Source::Store));
+    assert!(denied.each()[1].allowed() && denied.each()[1].remaining == 2);
     // The denial is remembered, also for requests for her key alone; no other key was charged for it.
     assert_eq!(take(b"anna").await.source, Source::Cache);
     assert_eq!(store.take(b"anna", &user, 1).await.unwrap().source, Source::Cache);
-    assert_eq!(take(b"ben").await.decision.remaining, 1);
+    assert_eq!(take(b"ben").await.remaining, 1);
     assert_eq!(take(b"ben").await.key, 1);
     let denied = take(b"carl").await;
-    assert_eq!((denied.decision.allowed(), denied.key), (false, 1));
-    assert_eq!(store.apply(b"carl", &user, Operation::Peek(0)).await.unwrap().remaining, 3);
-    let peek = store
-        .apply_multi_key(MultiKeyOperation::Peek, &takes(&[b"dora", b"all"], &[&user, &all]))
-        .await
-        .unwrap();
-    assert!(!peek.decision.allowed());
-    assert!(
-        store
-            .apply_multi_key(MultiKeyOperation::Take, &[])
-            .await
-            .unwrap_err()
-            .to_string()
-            .starts_with("missing key")
+    assert_eq!((denied.allowed(), denied.key), (false, 1));
+    assert_eq!(
+        store.apply(Request::one(b"carl", &user, Operation::Peek(0))).await.unwrap().remaining,
+        3
     );
+    let peeks = all_of(Operation::Peek(1), &[b"dora", b"all"], &[&user, &all]);
+    assert!(!store.apply(Request::all(&peeks).unwrap()).await.unwrap().allowed());
 }
 
 #[tokio::test]
@@ -97,20 +93,18 @@ async fn multi_key_store_unavailable_each_policy_decides_its_key() {
     let local = policy(OnError::Local(Share::ALL));
     server.kill();
     let take = async |policies: [&PreparedPolicy; 2]| {
-        let answer = store
-            .apply_multi_key(MultiKeyOperation::Take, &takes(&[b"a", b"b"], &policies))
-            .await
-            .unwrap();
+        let answer =
+            store.apply(Request::all(&takes(&[b"a", b"b"], &policies)).unwrap()).await.unwrap();
         assert_eq!(answer.source, Source::Fallback);
-        answer.multi_key
+        answer
     };
-    assert!(take([&allow, &allow]).await.decision.allowed());
+    assert!(take([&allow, &allow]).await.allowed());
     let denied = take([&local, &deny]).await;
-    assert_eq!((denied.decision.allowed(), denied.key), (false, 1));
+    assert_eq!((denied.allowed(), denied.key), (false, 1));
     // The denied request has charged nothing here either.
     let passed =
         [take([&local, &allow]).await, take([&local, &allow]).await, take([&local, &allow]).await];
-    assert_eq!(passed.map(|it| it.decision.allowed()), [true, true, false]);
+    assert_eq!(passed.map(|it| it.allowed()), [true, true, false]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -126,9 +120,9 @@ async fn multi_key_several_nodes_are_charged_in_order_and_refunded() {
         let mut passed = 0;
         for _ in 0..6 {
             let takes = takes(&[name, b"tenant"], &[&user, &tenant]);
-            let answer = store.apply_multi_key(MultiKeyOperation::Take, &takes).await.unwrap();
-            passed += u32::from(answer.decision.allowed());
-            if let Some(Retry::After(wait)) = answer.decision.retry() {
+            let answer = store.apply(Request::all(&takes).unwrap()).await.unwrap();
+            passed += u32::from(answer.allowed());
+            if let Some(Retry::After(wait)) = answer.retry() {
                 assert_eq!(answer.key, 1);
                 assert!(wait > Duration::from_secs(60));
             }
@@ -138,34 +132,34 @@ async fn multi_key_several_nodes_are_charged_in_order_and_refunded() {
     let passed = join_all(taking).await;
     assert_eq!(passed.iter().map(|it| it.1).sum::<u32>(), 20);
     for (name, passed) in passed {
-        let used = 100 - store.apply(name, &user, Operation::Peek(0)).await.unwrap().remaining;
+        let used = 100
+            - store.apply(Request::one(name, &user, Operation::Peek(0))).await.unwrap().remaining;
         assert_eq!(used, passed, "{name:?}");
     }
     // A hold on keys of several slots is not atomic: an error of the caller.
-    let hold = MultiKeyOperation::Hold { id: b"a", ttl: Some(Duration::from_secs(60)) };
+    let hold = Operation::Hold { id: b"a", cost: 1, ttl: Some(Duration::from_secs(60)) };
     let allow = user.clone().on_error(OnError::Allow);
-    let takes_of_two = takes(&[b"u1", b"tenant"], &[&allow, &allow]);
-    let error = store.apply_multi_key(hold, &takes_of_two).await.err();
+    let holds = all_of(hold, &[b"u1", b"tenant"], &[&allow, &allow]);
+    let error = store.apply(Request::all(&holds).unwrap()).await.err();
     let text = "invalid keys for a hold: expected keys in one slot of the cluster, such as `{acme}:requests` and \
                 `{acme}:tokens`";
     assert_eq!(error, Some(StoreError::Arguments(text.to_owned())));
     // One slot: one script.
     let keys: [&[u8]; 2] = [b"{acme}:anna", b"{acme}"];
     let before = store.counters().store;
-    let answer = store
-        .apply_multi_key(MultiKeyOperation::Take, &takes(&keys, &[&user, &tenant]))
-        .await
-        .unwrap();
-    assert_eq!((answer.decision.remaining, store.counters().store - before), (19, 1));
+    let answer =
+        store.apply(Request::all(&takes(&keys, &[&user, &tenant])).unwrap()).await.unwrap();
+    assert_eq!((answer.remaining, store.counters().store - before), (19, 1));
     // A denial that counts is recorded behind the one that denies, and before it.
     let keys: [&[u8]; 3] = [b"r1", b"tenant", b"r2"];
     let answer = store
-        .apply_multi_key(MultiKeyOperation::Take, &takes(&keys, &[&recorded, &tenant, &recorded]))
+        .apply(Request::all(&takes(&keys, &[&recorded, &tenant, &recorded])).unwrap())
         .await
         .unwrap();
-    assert_eq!((answer.decision.allowed(), answer.key), (false, 1));
+    assert_eq!((answer.allowed(), answer.key), (false, 1));
     for key in [&b"r1"[..], b"r2"] {
-        let left = store.apply(key, &recorded, Operation::Peek(0)).await.unwrap().remaining;
+        let left =
+            store.apply(Request::one(key, &recorded, Operation::Peek(0))).await.unwrap().remaining;
         assert_eq!(left, 8, "{key:?}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{HoldOperation, Operation, PreparedPolicy, Source, Store, StoreError};
+use sluicegate_core::{Operation, PreparedPolicy, Request, Source, Store, StoreError};
 use sluicegate_redis::{Options, RedisStore};
 use sluicegate_testing::{Cluster, Engine, Server, module};
 
@@ -73,7 +73,8 @@ async fn breaker_one_forbidden_command_leaves_it_closed() {
         decides(&store).await;
         server.query::<()>("ACL SETUSER default -del -info");
         for _ in 0..40 {
-            let error = store.apply(b"k", &policy(), Operation::Reset).await.unwrap_err();
+            let error =
+                store.apply(Request::one(b"k", &policy(), Operation::Reset)).await.unwrap_err();
             assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
             assert!(store.unavailable().is_none(), "{engine:?}");
         }
@@ -155,8 +156,8 @@ async fn module_forbidden_key_leaves_it_in_use_for_others() {
         assert_eq!(store.counters().module, expected);
     }
     // Nor does a command that the user may not run.
-    let hold = HoldOperation::Hold { id: b"a", cost: 1, ttl: Some(Duration::from_secs(60)) };
-    let held = store.apply_hold(b"limits:k", &policy(), hold).await.unwrap();
+    let hold = Operation::Hold { id: b"a", cost: 1, ttl: Some(Duration::from_secs(60)) };
+    let held = store.apply(Request::one(b"limits:k", &policy(), hold)).await.unwrap();
     assert_eq!(held.source, Source::Fallback);
     assert_eq!(take(b"limits:k").await, Source::Store);
     assert_eq!(store.counters().module, 4);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{Operation, PreparedPolicy, Source, Store, StoreError};
+use sluicegate_core::{Operation, PreparedPolicy, Request, Source, Store, StoreError};
 use sluicegate_redis::{Options, RedisStore};
 
 use sluicegate_testing::{Engine, Server, TempDir};
@@ -42,7 +42,7 @@ async fn permissions_least_are_enough() {
                 Operation::Refund(1),
                 Operation::Reset,
             ] {
-                let answer = store.apply(b"k", &policy, operation).await.unwrap();
+                let answer = store.apply(Request::one(b"k", &policy, operation)).await.unwrap();
                 assert_eq!(answer.source, Source::Store, "{engine:?} {text} {operation:?}");
             }
         }

@@ -1,7 +1,9 @@
 //! Keys that another program has written, and two versions of Sluicegate at once.
 
 use redis::Connection;
-use sluicegate_core::{OnError, Operation, PreparedPolicy, Source, StateFault, Store, StoreError};
+use sluicegate_core::{
+    OnError, Operation, PreparedPolicy, Request, Source, StateFault, Store, StoreError,
+};
 
 use sluicegate_testing::{Engine, Server};
 
@@ -29,7 +31,8 @@ async fn state_unreadable_is_an_error_and_is_kept() {
     ] {
         for operation in [Operation::Take(1), Operation::Peek(1), Operation::Charge(1)] {
             // The store is available: the fallback does not apply.
-            let error = store.apply(key.as_bytes(), &policy, operation).await.unwrap_err();
+            let error =
+                store.apply(Request::one(key.as_bytes(), &policy, operation)).await.unwrap_err();
             assert!(matches!(error, StoreError::Corrupt(it, _) if it == fault), "{key}: {error:?}");
         }
     }
@@ -38,7 +41,7 @@ async fn state_unreadable_is_an_error_and_is_kept() {
     assert_eq!(store.counters().corrupt, 9);
     // The error of one key does not affect others.
     assert_eq!(store.take(b"whole", &policy, 1).await.unwrap().source, Source::Store);
-    assert!(store.apply(b"garbage", &policy, Operation::Reset).await.is_ok());
+    assert!(store.apply(Request::one(b"garbage", &policy, Operation::Reset)).await.is_ok());
     assert!(store.take(b"garbage", &policy, 1).await.unwrap().allowed());
     // A reset removes a damaged state, and no value of another program.
     for value in ["{\"app\":1}", "", "hello", "12a"] {
@@ -49,7 +52,7 @@ async fn state_unreadable_is_an_error_and_is_kept() {
         assert_eq!(kept, value);
     }
     write(&mut connection, "cell", b"1700000000000000000");
-    assert!(store.apply(b"cell", &policy, Operation::Reset).await.is_ok());
+    assert!(store.apply(Request::one(b"cell", &policy, Operation::Reset)).await.is_ok());
 }
 
 /// While a policy change is rolled out, old and new processes use the same keys: usage carries over in both
@@ -72,7 +75,7 @@ async fn state_two_policies_at_once_admit_no_more_than_the_larger() {
         }
         println!("figure: {first:?} and {second:?} at once admit {admitted} (bound {most})");
         assert!((60..=most).contains(&admitted), "{admitted}");
-        let _ = old.apply(b"k", &first, Operation::Reset).await.unwrap();
+        let _ = old.apply(Request::one(b"k", &first, Operation::Reset)).await.unwrap();
     }
 }
 

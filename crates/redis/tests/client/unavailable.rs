@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sluicegate_core::{
-    Clock, OnError, Operation, PreparedPolicy, Share, Source, Store, StoreError,
+    Clock, OnError, Operation, PreparedPolicy, Request, Share, Source, Store, StoreError,
 };
 use sluicegate_memory::SystemClock;
 use sluicegate_redis::{Options, RedisStore};
@@ -62,7 +62,7 @@ async fn store_stopped_server_delays_no_request() {
         })
         .await;
         // Requests that were sent without waiting are applied late, and then no more.
-        let peek = store.apply(b"k", &policy, Operation::Peek(0)).await.unwrap();
+        let peek = store.apply(Request::one(b"k", &policy, Operation::Peek(0))).await.unwrap();
         let late = 1_000_000 - peek.remaining;
         times.sort_unstable();
         let tail = times[times.len() * 999 / 1000];
@@ -105,7 +105,7 @@ async fn local_fallback_starts_with_the_last_known_state() {
     // Operations that only change a state have no fallback.
     for operation in [Operation::Charge(1), Operation::Refund(1), Operation::Reset] {
         assert!(matches!(
-            store.apply(b"warm", &policy, operation).await.unwrap_err(),
+            store.apply(Request::one(b"warm", &policy, operation)).await.unwrap_err(),
             StoreError::Unavailable(_)
         ));
     }

@@ -2,7 +2,7 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use sluicegate_core::{Operation, PreparedPolicy, Source, Store, StoreError};
+use sluicegate_core::{Operation, PreparedPolicy, Request, Source, Store, StoreError};
 use sluicegate_redis::{Options, RedisStore};
 use sluicegate_testing::{Engine, Server, size};
 
@@ -80,18 +80,24 @@ async fn wire_refund_with_a_lost_answer_is_sent_once() {
     // Nothing drains during the test.
     let policy: PreparedPolicy = "gcra:1000/365d".parse().unwrap();
     let direct = store_of(&server).await;
-    let used =
-        async || 1000 - direct.apply(b"k", &policy, Operation::Peek(0)).await.unwrap().remaining;
+    let used = async || {
+        1000 - direct
+            .apply(Request::one(b"k", &policy, Operation::Peek(0)))
+            .await
+            .unwrap()
+            .remaining
+    };
     let mut expected = 0;
     for fault in [Fault::Hole, Fault::Cut, Fault::Reset, Fault::Garbage] {
-        let _ = direct.apply(b"k", &policy, Operation::Charge(100)).await.unwrap();
+        let _ = direct.apply(Request::one(b"k", &policy, Operation::Charge(100))).await.unwrap();
         expected += 100;
         eventually_true("the store answers", async || {
             store.take(b"j", &policy, 0).await.unwrap().source == Source::Store
         })
         .await;
         proxy.set(fault);
-        let error = store.apply(b"k", &policy, Operation::Refund(10)).await.unwrap_err();
+        let error =
+            store.apply(Request::one(b"k", &policy, Operation::Refund(10))).await.unwrap_err();
         assert!(matches!(error, StoreError::Timeout(_) | StoreError::Unavailable(_)), "{error}");
         proxy.set(Fault::None);
         expected -= 10;

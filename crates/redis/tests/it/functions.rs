@@ -5,12 +5,10 @@ use std::time::Duration;
 use redis::{Connection, Value};
 use sluicegate_commands::{HostOptions, KeyDescription, parse};
 use sluicegate_conformance::{
-    Answer, HoldInvocation, Invocation, MultiKeyHoldSubject, MultiKeySubject, MultiKeyTake, Shape,
-    Subject, check_histories, check_keys, check_multi_key, check_multi_key_holds, check_traces,
+    Answer, Invocation, MultiKeySubject, Shape, Subject, answer_from_integers, check_histories,
+    check_keys, check_multi_key, check_multi_key_holds, check_traces,
 };
-use sluicegate_core::{
-    Decision, Entry, HoldOperation, MultiKeyDecision, Operation, Policy, Timestamp, as_micros,
-};
+use sluicegate_core::{Entry, Operation, Policy, Timestamp, as_micros};
 use sluicegate_redis::script::{Library, Reply};
 use sluicegate_testing::{Engine, Server};
 
@@ -51,32 +49,6 @@ impl Functions {
     pub(crate) fn new(server: &Server) -> Self {
         Self { connection: install(server), scripts: Store::new(server.connect()) }
     }
-
-    /// Applies an operation to a hold.
-    pub(crate) fn call_hold(&mut self, question: HoldInvocation<'_>) -> Answer {
-        let HoldInvocation { key, policy, now, operation } = question;
-        let (name, number, ttl) = match operation {
-            HoldOperation::Hold { cost, ttl, .. } => ("sg_hold", Some(("COST", cost)), ttl),
-            HoldOperation::Settle { used, .. } => {
-                ("sg_settle", used.map(|used| ("USED", used)), None)
-            }
-            HoldOperation::Renew { ttl, .. } => ("sg_renew", None, ttl),
-        };
-        let mut options = vec![("AT", now.as_micros())];
-        options.extend(number.map(|(name, number)| (name, u64::from(number))));
-        options.extend(ttl.map(|ttl| ("TTL", as_micros(ttl))));
-        let options: Vec<_> =
-            options.iter().map(|(name, number)| (name, number.to_string())).collect();
-        let text = policy.to_string();
-        let mut words: Vec<&[u8]> = vec![text.as_bytes(), operation.id()];
-        for (name, number) in &options {
-            words.extend([name.as_bytes(), number.as_bytes()]);
-        }
-        match read(&call(&mut self.connection, name, &test_key(key), &words)?)? {
-            Reply::Decision(decision) => Ok(decision),
-            other @ Reply::Calendars { .. } => Err(format!("{other:?}")),
-        }
-    }
 }
 
 impl Subject for Functions {
@@ -87,26 +59,43 @@ impl Subject for Functions {
         if text.contains("tz=") || test_key(key).len() > 65_536 {
             return self.scripts.apply(question);
         }
-        let at = now.as_micros().to_string();
         let key = test_key(key);
-        let mut words: Vec<String> = Vec::new();
-        let (name, cost) = match operation {
-            Operation::Take(cost) => ("sg_take", cost),
-            Operation::Peek(cost) => ("sg_peek", cost),
-            Operation::Charge(cost) => ("sg_charge", cost),
-            Operation::Refund(cost) => ("sg_refund", cost),
-            Operation::Reserve { cost, max_wait } => {
-                let most = max_wait.min(Duration::from_micros(1 << 50));
-                words.extend(["MAXWAIT".to_owned(), most.as_micros().to_string()]);
-                ("sg_reserve", cost)
+        let mut options = vec![("AT", now.as_micros())];
+        let name = match operation {
+            Operation::Take(_) => "sg_take",
+            Operation::Peek(_) => "sg_peek",
+            Operation::Charge(_) => "sg_charge",
+            Operation::Refund(_) => "sg_refund",
+            Operation::Reserve { max_wait, .. } => {
+                options.push(("MAXWAIT", as_micros(max_wait).min(1 << 50)));
+                "sg_reserve"
             }
             Operation::Reset => {
+                let at = now.as_micros().to_string();
                 call(&mut self.connection, "sg_reset", &key, &[b"AT", at.as_bytes()])?;
-                ("sg_peek", 0)
+                "sg_peek"
+            }
+            Operation::Hold { cost, ttl, .. } => {
+                options.push(("COST", cost.into()));
+                options.extend(ttl.map(|ttl| ("TTL", as_micros(ttl))));
+                "sg_hold"
+            }
+            Operation::Settle { used, .. } => {
+                options.extend(used.map(|used| ("USED", used.into())));
+                "sg_settle"
+            }
+            Operation::Renew { ttl, .. } => {
+                options.extend(ttl.map(|ttl| ("TTL", as_micros(ttl))));
+                "sg_renew"
             }
         };
-        words.splice(0..0, [text, cost.to_string(), "AT".to_owned(), at]);
-        let words: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();
+        let options = options.into_iter().map(|(name, number)| (name, number.to_string()));
+        let (options, cost) = (options.collect::<Vec<_>>(), operation.cost().to_string());
+        // The id of a hold, or the cost, which needs no name.
+        let mut words = vec![text.as_bytes(), operation.id().unwrap_or(cost.as_bytes())];
+        for (name, number) in &options {
+            words.extend([name.as_bytes(), number.as_bytes()]);
+        }
         match read(&call(&mut self.connection, name, &key, &words)?)? {
             Reply::Decision(decision) => Ok(decision),
             other @ Reply::Calendars { .. } => Err(format!("{other:?}")),
@@ -114,59 +103,30 @@ impl Subject for Functions {
     }
 }
 
-impl Functions {
-    /// Calls `sg_takeall`; with an id, it holds.
-    fn take_all(
+impl MultiKeySubject for Functions {
+    /// Calls `sg_takeall`.
+    fn apply_all(
         &mut self,
-        hold: Option<(&[u8], Option<Duration>)>,
-        takes: &[MultiKeyTake],
-        now: Timestamp,
-    ) -> Result<MultiKeyDecision, String> {
+        invocations: &[Invocation<'_>],
+    ) -> Result<sluicegate_core::Answer, String> {
         let mut command = redis::cmd("FCALL");
-        command.arg("sg_takeall").arg(takes.len());
-        takes.iter().for_each(|(key, ..)| {
-            command.arg(test_key(key));
-        });
-        for (_, policy, cost) in takes {
-            command.arg(policy.to_string()).arg(cost);
+        command.arg("sg_takeall").arg(invocations.len());
+        for it in invocations {
+            command.arg(test_key(it.key));
         }
-        command.arg("AT").arg(now.as_micros());
-        if let Some((id, ttl)) = hold {
+        for it in invocations {
+            command.arg(it.policy.to_string()).arg(it.operation.cost());
+        }
+        let first = invocations.first().expect("at least one key");
+        command.arg("AT").arg(first.now.as_micros());
+        if let Operation::Hold { id, ttl, .. } = first.operation {
             command.arg("ID").arg(id);
             ttl.map(|ttl| command.arg("TTL").arg(as_micros(ttl)));
         }
         let replied: redis::RedisResult<Vec<Vec<i64>>> = command.query(&mut self.connection);
         // As the errors of the core, which have no code.
-        let mut parts = replied.map_err(|error| error.detail().unwrap_or_default().to_owned())?;
-        let mut all = parts.remove(0);
-        let key = all.pop().and_then(|key| usize::try_from(key).ok()).expect("a binding key");
-        let decision = |integers: Vec<i64>| {
-            Decision::from_integers(&integers).expect("seven integers of a decision")
-        };
-        let each = parts.into_iter().map(decision).collect();
-        Ok(MultiKeyDecision { decision: decision(all), key, each })
-    }
-}
-
-impl MultiKeySubject for Functions {
-    fn take_multi_key(
-        &mut self,
-        takes: &[MultiKeyTake],
-        now: Timestamp,
-    ) -> Result<MultiKeyDecision, String> {
-        self.take_all(None, takes, now)
-    }
-}
-
-impl MultiKeyHoldSubject for Functions {
-    fn hold_multi_key(
-        &mut self,
-        id: &[u8],
-        ttl: Option<Duration>,
-        takes: &[MultiKeyTake],
-        now: Timestamp,
-    ) -> Result<MultiKeyDecision, String> {
-        self.take_all(Some((id, ttl)), takes, now)
+        let arrays = replied.map_err(|error| error.detail().unwrap_or_default().to_owned())?;
+        Ok(answer_from_integers(&arrays))
     }
 }
 

@@ -3,45 +3,20 @@
 use std::{ops::Range, time::Duration};
 
 use sluicegate_conformance::{
-    Answer, CoreSubject, HoldHistory, HoldInvocation, HoldSubject, Invocation,
-    MAX_HOLDS_OF_SCRIPTS, Shape, Subject, check_full_ledger, check_hold_bounds, check_hold_streams,
-    check_hold_traces, check_repeated_holds, compare, full_ledger, spread_ledger,
+    CoreSubject, History, Invocation, MAX_HOLDS_OF_SCRIPTS, Shape, Subject, check_full_ledger,
+    check_hold_bounds, check_hold_streams, check_hold_traces, check_repeated_holds, compare,
+    full_ledger, spread_ledger,
 };
-use sluicegate_core::{Entry, HoldOperation, Operation, Policy, Timestamp, apply};
-use sluicegate_redis::script::{Plan, Reply};
+use sluicegate_core::{Entry, Operation, Policy, Timestamp, apply};
 use sluicegate_testing::{Engine, RawClient, Server, TEST_TIMEOUT, now, size};
 
 use crate::{
     functions::{ENGINES, Functions},
-    store::{Store, read, test_key},
+    store::{Store, test_key},
 };
 
 /// So many histories.
 const HISTORIES: u64 = 1_200;
-
-impl HoldSubject for Functions {
-    fn apply_hold(&mut self, question: HoldInvocation<'_>) -> Answer {
-        self.call_hold(question)
-    }
-}
-
-impl HoldSubject for Store {
-    fn apply_hold(&mut self, question: HoldInvocation<'_>) -> Answer {
-        let HoldInvocation { key, policy, now, operation } = question;
-        let ttl = policy.check_hold(&operation).map_err(|error| error.to_string())?;
-        let plan = Plan::new(policy);
-        let mut calendars = Vec::new();
-        for _ in 0..3 {
-            let arguments = plan.hold_arguments(operation, ttl, now, Some(now), &calendars);
-            let reply = Self::run(&mut self.connection, &plan, &test_key(key), &arguments)?;
-            match read(&reply)? {
-                Reply::Decision(decision) => return Ok(decision),
-                Reply::Calendars { calendars: further, .. } => calendars.extend(further),
-            }
-        }
-        Err("the script requests calendars three times".to_owned())
-    }
-}
 
 /// Whether a limit of the entry has a period of the calendar.
 fn has_calendar(entry: &Entry) -> bool {
@@ -51,13 +26,13 @@ fn has_calendar(entry: &Entry) -> bool {
 /// Compares answers and bytes with the core's.
 fn agrees_with_the_core(
     server: &Server,
-    subject: &mut impl HoldSubject,
+    subject: &mut impl Subject,
     seeds: Range<u64>,
     shape: Shape,
 ) {
     let mut store = Store::new(server.connect());
     for seed in seeds {
-        let history = HoldHistory::random(seed, shape);
+        let history = History::with_holds(seed, shape);
         let key = format!("holds:{seed}").into_bytes();
         let mut core = CoreSubject::default();
         for (index, step) in history.0.iter().enumerate() {
@@ -65,7 +40,7 @@ fn agrees_with_the_core(
                 let steps: Vec<_> = history.0[..=index].iter().map(ToString::to_string).collect();
                 format!("history {seed}, after\n{}", steps.join("\n"))
             };
-            let (expected, found) = (step.apply_to(&mut core, &key), step.apply_to(subject, &key));
+            let (expected, found) = (core.apply(step.of(&key)), subject.apply(step.of(&key)));
             compare(&expected, &found).unwrap_or_else(|it| panic!("{it}: {}", before()));
             let stored = store.stored(&key).map(|bytes| Entry::decode(&bytes).expect("it is read"));
             // Only the core charges a hold that expired in a window of the calendar that was over long ago.
@@ -115,21 +90,21 @@ fn script_hold_of_24_hours_before_a_day_of_23_decides_as_core() {
     let server = Server::start(Engine::Valkey91);
     let (mut store, mut core) = (Store::new(server.connect()), CoreSubject::default());
     let key = b"short day";
-    let hold = |id, cost, ttl| HoldOperation::Hold { id, cost, ttl: Some(ttl) };
+    let hold = |id, cost, ttl| Operation::Hold { id, cost, ttl: Some(ttl) };
     for (now, operation) in [
         (opened, hold(&b"a"[..], 3, day)),
         (opened, hold(b"b", 3, day)),
         (opened + day / 2, hold(b"b", 1, day / 24)),
         (opened + day, hold(b"c", 3, day)),
     ] {
-        let question = HoldInvocation { key, policy: &policy, now, operation };
-        let expected = core.apply_hold(question);
-        assert_eq!(store.apply_hold(question), expected, "{operation:?}");
+        let question = Invocation { key, policy: &policy, now, operation };
+        let expected = core.apply(question);
+        assert_eq!(store.apply(question), expected, "{operation:?}");
     }
 }
 
 /// Operations that arrive several times, values at their bounds, and a full ledger.
-fn keeps_sums_and_bounds(what: &str, server: &Server, subject: &mut impl HoldSubject) {
+fn keeps_sums_and_bounds(what: &str, server: &Server, subject: &mut impl Subject) {
     let (operations, copies) = check_repeated_holds(subject, 0..100);
     println!(
         "figure: {what}: {operations} operations on holds that arrive {copies} times: equal sums"
@@ -254,13 +229,13 @@ fn holds_effects_are_replicated_and_stored() {
         let mut steps = 0;
         for seed in 0..300 {
             let shape = Shape { zones: false, ..Shape::default() };
-            let history = HoldHistory::random(900_000 + seed, shape);
+            let history = History::with_holds(900_000 + seed, shape);
             let key = format!("replicated:{seed}").into_bytes();
             for step in &history.0 {
                 let _ = if seed % 2 == 0 {
-                    step.apply_to(&mut scripts, &key)
+                    scripts.apply(step.of(&key))
                 } else {
-                    step.apply_to(&mut functions, &key)
+                    functions.apply(step.of(&key))
                 };
                 steps += 1;
             }
@@ -291,11 +266,10 @@ fn holds_of_renamed_copied_and_restored_keys_are_settled() {
     let policy = &"concurrency:9/1h,gcra:100/1h".parse::<Policy>().unwrap();
     let rate = &"gcra:100/1h".parse::<Policy>().unwrap();
     let now = Timestamp::from_micros(1_700_000_040_000_000).unwrap();
-    let mut apply = |key: &[u8], operation| {
-        scripts.apply_hold(HoldInvocation { key, policy, now, operation }).unwrap()
-    };
+    let mut apply =
+        |key: &[u8], operation| scripts.apply(Invocation { key, policy, now, operation }).unwrap();
     for (id, cost) in [(b"a", 2), (b"b", 3)] {
-        assert!(apply(b"old", HoldOperation::Hold { id, cost, ttl: None }).allowed());
+        assert!(apply(b"old", Operation::Hold { id, cost, ttl: None }).allowed());
     }
     let named = |name: &str| String::from_utf8(test_key(name.as_bytes())).unwrap();
     let old = named("old");
@@ -306,12 +280,12 @@ fn holds_of_renamed_copied_and_restored_keys_are_settled() {
     assert_eq!(peer.call(&format!("COPY {old} {}", named("copied"))), Ok(redis::Value::Int(1)));
     peer.call(&format!("RENAME {old} {}", named("renamed"))).unwrap();
     for (used, key) in (1..).zip([b"renamed".as_slice(), b"copied", b"restored"]) {
-        let settle = HoldOperation::Settle { id: b"a", used: Some(used) };
+        let settle = Operation::Settle { id: b"a", used: Some(used) };
         assert!(apply(key, settle).allowed() && !apply(key, settle).allowed());
-        assert!(apply(key, HoldOperation::Renew { id: b"b", ttl: None }).allowed());
-        assert!(apply(key, HoldOperation::Hold { id: b"b", cost: 9, ttl: None }).allowed());
+        assert!(apply(key, Operation::Renew { id: b"b", ttl: None }).allowed());
+        assert!(apply(key, Operation::Hold { id: b"b", cost: 9, ttl: None }).allowed());
     }
-    assert!(!apply(b"old", HoldOperation::Settle { id: b"b", used: None }).allowed());
+    assert!(!apply(b"old", Operation::Settle { id: b"b", used: None }).allowed());
     for (used, key) in (1..).zip([b"renamed".as_slice(), b"copied", b"restored"]) {
         let peek = Invocation { key, policy: rate, now, operation: Operation::Peek(0) };
         assert_eq!(scripts.apply(peek).unwrap().remaining, 100 - 3 - used);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use redis::Connection;
-use sluicegate_core::{Decision, Entry, HoldOperation, Operation, Policy, Timestamp};
+use sluicegate_core::{Decision, Entry, Operation, Policy, Timestamp};
 use sluicegate_redis::script::{Plan, Reply};
 use sluicegate_testing::{Engine, Server};
 
@@ -103,14 +103,14 @@ fn script_test_key_lives_for_an_hour() {
 fn script_key_with_usage_outlives_its_first_hold() {
     const TTL: Duration = Duration::from_secs(30);
     let plan = Plan::new(&"concurrency:1/30s".parse().unwrap());
-    let hold = HoldOperation::Hold { id: b"id", cost: 1, ttl: Some(TTL) };
+    let hold = Operation::Hold { id: b"id", cost: 1, ttl: Some(TTL) };
     for engine in ENGINES {
         let server = Server::start(engine);
         let connection = &mut server.connect();
         for policy in ["gcra:1/9s", "fixed-window:9/9s,sliding-log:9/5s", "sliding-counter:9/2s"] {
             let _ = apply(connection, policy, policy, Operation::Take(1));
             let now = server_time(connection);
-            let arguments = plan.hold_arguments(hold, micros(TTL), now, None, &[]);
+            let arguments = plan.arguments(hold, now, None, &[]).unwrap();
             let reply = Store::run(connection, &plan, policy.as_bytes(), &arguments).unwrap();
             let Ok(Reply::Decision(decision)) = read(&reply) else { panic!("{reply:?}") };
             assert!(decision.allowed());
@@ -148,12 +148,11 @@ fn script_key_with_later_times_lives_as_long_as_its_entry() {
             let take = plan.arguments(Operation::Take(3), later, Some(later), &[]).unwrap();
             let _ = Store::run(connection, &plan, key.as_bytes(), &take).unwrap();
             for operation in [
-                HoldOperation::Hold { id, cost: 1, ttl },
-                HoldOperation::Renew { id, ttl },
-                HoldOperation::Settle { id, used: Some(0) },
+                Operation::Hold { id, cost: 1, ttl },
+                Operation::Renew { id, ttl },
+                Operation::Settle { id, used: Some(0) },
             ] {
-                let micros = micros(HOUR);
-                let arguments = plan.hold_arguments(operation, micros, now, Some(now), &[]);
+                let arguments = plan.arguments(operation, now, Some(now), &[]).unwrap();
                 let _ = Store::run(connection, &plan, key.as_bytes(), &arguments).unwrap();
                 let stored: Vec<u8> = redis::cmd("GET").arg(&key).query(connection).unwrap();
                 let left: u128 = redis::cmd("PTTL").arg(&key).query(connection).unwrap();

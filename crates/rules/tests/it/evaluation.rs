@@ -24,12 +24,15 @@ impl Entries {
         let requests: Vec<_> = set.requests().collect();
         let mut entries: Vec<_> =
             requests.iter().map(|it| self.0.remove(&it.charge.key).flatten()).collect();
-        let part = |(request, entry): (_, &'_ mut _)| EntryOperation {
-            policy: &request.charge.policy,
-            entry,
-            operation: set.operation(request),
-        };
-        let mut parts: Vec<_> = requests.iter().zip(&mut entries).map(part).collect();
+        let mut parts: Vec<_> = requests
+            .iter()
+            .zip(&mut entries)
+            .map(|(request, entry)| EntryOperation {
+                policy: &request.charge.policy,
+                entry,
+                operation: set.operation(request),
+            })
+            .collect();
         let decisions = if set.is_all_or_none() {
             apply_all(&mut parts, now).unwrap().each().to_vec()
         } else {
@@ -163,7 +166,7 @@ rules:
         let mut evaluation = Evaluation::new(&matches, RuleOperation::Take(1)).unwrap();
         assert!(evaluation.next_charges().is_some());
         let answers = decisions.iter().zip(sources);
-        let answers = answers.map(|(&decision, source)| Answer { decision, source });
+        let answers = answers.map(|(&decision, source)| Answer::new(decision, source));
         evaluation.record(&answers.collect::<Vec<_>>());
         assert!(evaluation.next_charges().is_none());
         let found: Vec<_> = evaluation.outcome().matches.iter().map(|it| it.source).collect();

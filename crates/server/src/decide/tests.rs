@@ -22,7 +22,8 @@ fn decider() -> Decider {
 async fn decide_refund_wakes_the_request_that_waits() {
     let decider = decider();
     let policy = decider.prepare(&"fixed-window:1/1h".parse().unwrap());
-    let first = decider.decide(b"k", &policy, Operation::Take(1), decider.now()).await;
+    let first =
+        decider.decide(Request::one(b"k", &policy, Operation::Take(1)), decider.now()).await;
     assert!(first.unwrap().allowed());
     let (_stop, stopping) = watch::channel(false);
     let (key, timeout) = (b"k"[..].into(), Duration::from_secs(7200));
@@ -31,7 +32,8 @@ async fn decide_refund_wakes_the_request_that_waits() {
     let mut context = Context::from_waker(Waker::noop());
     assert!(waiting.as_mut().poll(&mut context).is_pending());
 
-    let refund = decider.decide(b"k", &policy, Operation::Refund(1), decider.now()).await;
+    let refund =
+        decider.decide(Request::one(b"k", &policy, Operation::Refund(1)), decider.now()).await;
     assert!(refund.unwrap().allowed());
     let Poll::Ready(waited) = waiting.as_mut().poll(&mut context) else {
         panic!("it was not woken");
@@ -41,14 +43,15 @@ async fn decide_refund_wakes_the_request_that_waits() {
 
 /// A denied operation moves the key to a policy under which its window is over.
 #[tokio::test]
-async fn decide_multi_key_denied_wakes_the_request_that_waits() {
+async fn decide_several_keys_denied_wakes_the_request_that_waits() {
     let ttl = Some(Duration::from_secs(3600));
-    for operation in [MultiKeyOperation::Take, MultiKeyOperation::Hold { id: b"h", ttl }] {
+    for operation in [Operation::Take(1), Operation::Hold { id: b"h", cost: 1, ttl }] {
         let decider = decider();
         let policy = decider.prepare(&"fixed-window:1/1h".parse().unwrap());
         let shorter = decider.prepare(&"fixed-window:1/1ms".parse().unwrap());
         for key in [b"x", b"y"] {
-            let taken = decider.decide(key, &policy, Operation::Take(1), decider.now()).await;
+            let take = Request::one(key, &policy, Operation::Take(1));
+            let taken = decider.decide(take, decider.now()).await;
             assert!(taken.unwrap().allowed());
         }
         let (_stop, stopping) = watch::channel(false);
@@ -59,10 +62,10 @@ async fn decide_multi_key_denied_wakes_the_request_that_waits() {
         assert!(waiting.as_mut().poll(&mut context).is_pending());
 
         let later = decider.now() + Duration::from_millis(2);
-        let takes = [(b"x", &shorter), (b"y", &policy)];
-        let takes = takes.map(|(key, policy)| KeyedTake { key, policy, cost: 1 });
-        let answer = decider.decide_multi_key(operation, &takes, later).await;
-        assert!(!answer.unwrap().decision.allowed());
+        let both = [(b"x", &shorter), (b"y", &policy)];
+        let both = both.map(|(key, policy)| KeyedOperation { key, policy, operation });
+        let answer = decider.decide(Request::all(&both).unwrap(), later).await;
+        assert!(!answer.unwrap().allowed());
         let Poll::Ready(waited) = waiting.as_mut().poll(&mut context) else {
             panic!("{operation:?} did not wake it");
         };

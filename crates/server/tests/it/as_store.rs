@@ -1,8 +1,7 @@
 //! A server as the store of other programs.
 
 use sluicegate_core::{
-    KeyedOperation, KeyedTake, MultiKeyOperation, OnError, Operation, PreparedPolicy, Source,
-    Store as _, StoreError,
+    KeyedOperation, OnError, Operation, PreparedPolicy, Request, Source, Store as _, StoreError,
 };
 use sluicegate_redis::RedisStore;
 use sluicegate_testing::{Engine, Server};
@@ -21,16 +20,19 @@ fn store_in_a_server_peeks_at_several_keys() {
         let url = format!("redis://{}", server.address);
         let store = RedisStore::new(&url, patient()).unwrap();
         let policy: PreparedPolicy = "fixed-window:2/1h".parse().unwrap();
-        let take = |key, cost| KeyedTake { key, policy: &policy, cost };
-        let takes = [take(&b"a"[..], 1), take(b"b", 2)];
         for (operation, expected) in [
-            (MultiKeyOperation::Peek, Ok(())),
-            (MultiKeyOperation::Take, Ok(())),
-            (MultiKeyOperation::Peek, Err(1)),
+            (Operation::Peek(0), Ok(())),
+            (Operation::Take(0), Ok(())),
+            (Operation::Peek(0), Err(1)),
         ] {
-            let answer = store.apply_multi_key(operation, &takes).await.unwrap();
+            let both = [(&b"a"[..], 1), (b"b", 2)].map(|(key, cost)| KeyedOperation {
+                key,
+                policy: &policy,
+                operation: operation.with_cost(cost),
+            });
+            let answer = store.apply(Request::all(&both).unwrap()).await.unwrap();
             assert_eq!(answer.source, Source::Store);
-            let denied = if answer.decision.allowed() { Ok(()) } else { Err(answer.multi_key.key) };
+            let denied = if answer.allowed() { Ok(()) } else { Err(answer.key) };
             assert_eq!(denied, expected, "{operation:?}");
         }
     });

@@ -1,15 +1,11 @@
 //! The server against the conformance kit, over the wire.
 
-use std::time::Duration;
-
 use sluicegate_conformance::{
-    Answer, HoldInvocation, HoldSubject, Invocation, MultiKeyHoldSubject, MultiKeySubject,
-    MultiKeyTake, Shape, Subject, apply_all_over_the_wire, apply_hold_over_the_wire,
+    Answer, Invocation, MultiKeySubject, Shape, Subject, apply_all_over_the_wire,
     apply_over_the_wire, check_histories, check_hold_bounds, check_hold_histories,
     check_hold_streams, check_hold_traces, check_keys, check_multi_key, check_multi_key_holds,
     check_repeated_holds, check_traces,
 };
-use sluicegate_core::{MultiKeyDecision, Timestamp};
 use sluicegate_resp::Value;
 
 use crate::harness::{RawClient, Running, integers};
@@ -26,53 +22,19 @@ impl Subject for OverTheWire {
     }
 }
 
-impl HoldSubject for OverTheWire {
-    fn apply_hold(&mut self, question: HoldInvocation<'_>) -> Answer {
-        let call = |command: &[&[u8]]| match self.0.call_bytes(command) {
-            Value::Error(text) => Err(String::from_utf8(text).unwrap()),
-            reply => Ok(reply),
-        };
-        apply_hold_over_the_wire(question, call, integers)
-    }
-}
-
-impl OverTheWire {
-    fn take_all(
+impl MultiKeySubject for OverTheWire {
+    fn apply_all(
         &mut self,
-        hold: Option<(&[u8], Option<Duration>)>,
-        takes: &[MultiKeyTake],
-        now: Timestamp,
-    ) -> Result<MultiKeyDecision, String> {
+        invocations: &[Invocation<'_>],
+    ) -> Result<sluicegate_core::Answer, String> {
         let call = |command: &[&[u8]]| match self.0.call_bytes(command) {
             Value::Error(text) => Err(without_code(&String::from_utf8(text).unwrap())),
             reply => Ok(reply),
         };
-        apply_all_over_the_wire(hold, takes, now, call, |reply| {
+        apply_all_over_the_wire(invocations, call, |reply| {
             let Value::Array(parts) = reply else { panic!("{reply:?}") };
             parts.iter().map(integers).collect()
         })
-    }
-}
-
-impl MultiKeySubject for OverTheWire {
-    fn take_multi_key(
-        &mut self,
-        takes: &[MultiKeyTake],
-        now: Timestamp,
-    ) -> Result<MultiKeyDecision, String> {
-        self.take_all(None, takes, now)
-    }
-}
-
-impl MultiKeyHoldSubject for OverTheWire {
-    fn hold_multi_key(
-        &mut self,
-        id: &[u8],
-        ttl: Option<Duration>,
-        takes: &[MultiKeyTake],
-        now: Timestamp,
-    ) -> Result<MultiKeyDecision, String> {
-        self.take_all(Some((id, ttl)), takes, now)
     }
 }
 

@@ -19,7 +19,12 @@ impl Numbers {
 }
 
 /// A command, and the same operation for the core.
-fn command(numbers: &mut Numbers, policy: &str, key: &str, now: u64) -> (String, Operation) {
+fn command(
+    numbers: &mut Numbers,
+    policy: &str,
+    key: &str,
+    now: u64,
+) -> (String, Operation<'static>) {
     let cost = u32::try_from(numbers.below(5)).unwrap();
     let (name, extra, operation) = match numbers.below(9) {
         0..=4 => ("SG.TAKE", String::new(), Operation::Take(cost)),

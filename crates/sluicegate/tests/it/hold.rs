@@ -8,8 +8,8 @@ use std::{
 };
 
 use sluicegate::{
-    Error, HoldError, HoldOutcome, Limiter, LocalLimiter, ManualClock, MultiKeyError, Permit,
-    PreparedPolicy, Retry, StoreError,
+    Error, HoldError, HoldOutcome, Limiter, LocalLimiter, ManualClock, OperationError, Permit,
+    PreparedPolicy, RequestError, Retry, StoreError,
 };
 use tokio::task::yield_now;
 
@@ -86,18 +86,39 @@ fn local_permit_settle_charges_rates_and_frees_concurrency() {
 #[test]
 fn local_hold_invalid_is_an_error() {
     let limiter = LocalLimiter::new();
-    let hold = |text: &str, id: &[u8], ttl| {
-        limiter.hold_with_id("k", &policy(text), id, 1, ttl).unwrap_err()
+    let hold = |text: &str, id: &[u8], ttl| match limiter
+        .hold_with_id("k", &policy(text), id, 1, ttl)
+        .unwrap_err()
+    {
+        OperationError::Hold(error) => error,
+        error => panic!("{error}"),
     };
     assert_eq!(hold("gcra:1/1s", b"a", None), HoldError::MissingTtl);
     assert_eq!(hold("leaky-queue:1/1s", b"a", Some(TTL)), HoldError::Queue);
     assert_eq!(hold("concurrency:1/1s", b"", None), HoldError::Id(0));
     assert_eq!(hold("concurrency:1/1s", &[0; 65], None), HoldError::Id(65));
     assert!(matches!(hold("concurrency:1/1s", b"a", Some(TTL)), HoldError::Ttl { .. }));
+    let error = Error::from(OperationError::Hold(HoldError::Queue));
+    assert!(matches!(error, Error::Store(StoreError::Hold(HoldError::Queue))));
+}
+
+#[tokio::test]
+async fn request_without_a_key_is_an_error() {
+    let limiter = LocalLimiter::new();
     let none: [(&str, &PreparedPolicy, u32); 0] = [];
-    assert_eq!(limiter.take_all(none).unwrap_err(), MultiKeyError::MissingKey);
-    assert!(matches!(Error::from(HoldError::Queue), Error::Store(StoreError::Hold(_))));
-    assert!(matches!(Error::from(MultiKeyError::MissingKey), Error::Store(_)));
+    let missing = OperationError::Request(RequestError::MissingKey);
+    assert_eq!(limiter.take_all(none).unwrap_err(), missing);
+    assert_eq!(limiter.hold_all(none, TTL).unwrap_err(), missing);
+    assert_eq!(limiter.hold_all_until_ready(none, TTL, TTL).await.unwrap_err(), missing);
+    assert_eq!(limiter.blocking_hold_all_until_ready(none, TTL, TTL).unwrap_err(), missing);
+    let limiter = Limiter::from(limiter);
+    let text = "missing key: expected at least one".to_owned();
+    let arguments = StoreError::Arguments(text);
+    assert_eq!(limiter.take_all(none).await.unwrap_err(), arguments);
+    assert_eq!(limiter.hold_all(none, TTL).await.unwrap_err(), arguments);
+    assert_eq!(limiter.hold_all_until_ready(none, TTL, TTL).await.unwrap_err(), arguments);
+    assert_eq!(Error::from(RequestError::MissingKey), Error::Store(arguments.clone()));
+    assert_eq!(Error::from(missing), Error::Store(arguments));
 }
 
 #[test]

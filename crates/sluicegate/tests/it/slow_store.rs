@@ -6,9 +6,8 @@ use std::sync::{
 };
 
 use sluicegate::{
-    Answer, Applied, LocalLimiter, ManualClock, MultiKeyAnswer, Operation, PreparedPolicy, Store,
-    StoreError,
-    store::{HoldOperation, KeyedTake, MultiKeyOperation, ReadEntry, StoreStatus},
+    Answer, Applied, LocalLimiter, ManualClock, Request, Store, StoreError,
+    store::{ReadEntry, StoreStatus},
 };
 
 /// A store in this process that behaves as a remote one.
@@ -18,7 +17,7 @@ pub(crate) struct SlowStore {
     /// Polls of each operation before it is applied, and before its answer arrives.
     before: usize,
     after: usize,
-    /// How many operations on holds are still unavailable.
+    /// How many operations on holds and on several keys are still unavailable.
     faults: Arc<AtomicUsize>,
     calls: Arc<AtomicUsize>,
 }
@@ -28,12 +27,12 @@ impl SlowStore {
         Self { local, before, after, faults: Arc::default(), calls: Arc::default() }
     }
 
-    /// Lets the next `count` operations on holds fail.
+    /// Lets the next `count` operations on holds and on several keys fail.
     pub(crate) fn fail(&self, count: usize) {
         self.faults.store(count, Relaxed);
     }
 
-    /// Number of operations on holds.
+    /// Number of operations on holds and on several keys.
     pub(crate) fn calls(&self) -> usize {
         self.calls.load(Relaxed)
     }
@@ -77,30 +76,12 @@ async fn pause(mut polls: usize) {
 impl Store for SlowStore {
     type Error = StoreError;
 
-    fn apply<'a>(
-        &'a self,
-        key: &'a [u8],
-        policy: &'a PreparedPolicy,
-        operation: Operation,
-    ) -> Applied<'a, Result<Answer, StoreError>> {
-        self.paused(move || self.local.apply(key, policy, operation).now().unwrap())
-    }
-
-    fn apply_hold<'a>(
-        &'a self,
-        key: &'a [u8],
-        policy: &'a PreparedPolicy,
-        operation: HoldOperation<'a>,
-    ) -> Applied<'a, Result<Answer, StoreError>> {
-        self.later(move || self.local.apply_hold(key, policy, operation).now().unwrap())
-    }
-
-    fn apply_multi_key<'a>(
-        &'a self,
-        operation: MultiKeyOperation<'a>,
-        takes: &'a [KeyedTake<'a>],
-    ) -> Applied<'a, Result<MultiKeyAnswer, StoreError>> {
-        self.later(move || self.local.apply_multi_key(operation, takes).now().unwrap())
+    fn apply<'a>(&'a self, request: Request<'a>) -> Applied<'a, Result<Answer, StoreError>> {
+        let apply = move || self.local.apply(request).now().unwrap();
+        match request.single() {
+            Some(one) if one.operation.id().is_none() => self.paused(apply),
+            _ => self.later(apply),
+        }
     }
 
     fn read<'a>(

@@ -3,10 +3,10 @@
 use std::fmt::Debug;
 
 use sluicegate::{
-    ClockedStore, Error, HoldError, HoldOutcome, Jitter, LimitError, Limiter, LocalLimiter,
-    LocalPermit, ManualClock, MemoryStore, MultiKeyAnswer, MultiKeyError, OnError, OperationError,
-    Permit, Policy, PolicyError, PreparedPolicy, PushError, RuntimeClock, Shaper, Share,
-    SingleLimiter, SnapshotError, StoreError, Timestamp, TimestampError, WaitOptions, WhenFull,
+    Answer, ClockedStore, Error, HoldOutcome, Jitter, LimitError, Limiter, LocalLimiter,
+    LocalPermit, ManualClock, MemoryStore, OnError, OperationError, Permit, Policy, PolicyError,
+    PreparedPolicy, PushError, RequestError, RuntimeClock, Shaper, Share, SingleLimiter,
+    SnapshotError, StoreError, Timestamp, TimestampError, WaitOptions, WhenFull,
 };
 
 const fn shared<T: Clone + Debug + Send + Sync + 'static>() {}
@@ -29,21 +29,20 @@ const _: () = {
     shared::<PreparedPolicy>();
     shared::<WaitOptions>();
     shared::<Jitter>();
-    shared::<MultiKeyAnswer>();
+    shared::<Answer>();
     owned::<Permit>();
     owned::<LocalPermit>();
     owned::<LocalPermit<ManualClock>>();
     owned::<HoldOutcome>();
-    owned::<HoldOutcome<Vec<Permit>, MultiKeyAnswer>>();
+    owned::<HoldOutcome<Vec<Permit>>>();
     owned::<Shaper<String>>();
     owned::<ClockedStore<ManualClock>>();
     convertible::<Error>();
-    convertible::<HoldError>();
     convertible::<LimitError>();
-    convertible::<MultiKeyError>();
     convertible::<OperationError>();
     convertible::<PolicyError>();
     convertible::<PushError<u8>>();
+    convertible::<RequestError>();
     convertible::<StoreError>();
     convertible::<TimestampError>();
     error::<SnapshotError>();

@@ -120,7 +120,7 @@ where
         let (policy, first) = (policy.into_owned(), Some(answer.clone()));
         return CallState::Waits(HoldRequest { policy, cost, held, first });
     }
-    let answer = result.as_ref().ok().cloned();
+    let answer = result.as_ref().ok();
     if shared.settings.passes(&policy, result.as_ref()) {
         CallState::Passes(Some(held), shared.response_headers(answer, &policy))
     } else {

@@ -55,7 +55,7 @@ where
         is_ready = false;
         sleep(pause).await;
     };
-    let answer = result.as_ref().ok().cloned();
+    let answer = result.as_ref().ok();
     if !shared.settings.passes(&policy, result.as_ref()) {
         let response = shared.reject(Head::of(&request), &policy, answer);
         return Ok(response.map(|body| HeldBody::new(body, None)));

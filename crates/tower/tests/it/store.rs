@@ -11,9 +11,8 @@ use std::{
 };
 
 use sluicegate_core::{
-    Answer, Applied, Decision, Entry, HoldOperation, KeyedTake, MultiKeyAnswer, MultiKeyOperation,
-    Operation, Outcome, Policy, PreparedPolicy, ReadEntry, Retry, Source, Store, StoreStatus,
-    TableUsage, Timestamp, apply, apply_hold,
+    Answer, Applied, Decision, Entry, Operation, Outcome, Policy, ReadEntry, Request, Retry,
+    Source, Store, StoreStatus, TableUsage, Timestamp, apply,
 };
 use tokio::{task::yield_now, time::Instant};
 
@@ -74,12 +73,12 @@ impl Virtual {
         operation: Operation,
     ) -> Result<Decision, Away> {
         self.with_entry(key, |entry, now| {
-            apply(policy, entry, now, operation).expect("only what can be reserved is")
+            apply(policy, entry, now, operation).expect("the policy supports the operation")
         })
     }
 
     fn answer(&self, decision: Decision) -> Answer {
-        Answer { decision, source: *self.source.lock().unwrap() }
+        Answer::new(decision, *self.source.lock().unwrap())
     }
 
     fn with_entry<T>(
@@ -98,42 +97,18 @@ impl Virtual {
 
 fn fallback_denial(decision: Decision) -> Answer {
     let outcome = Outcome::Deny { retry: Retry::After(Duration::from_millis(100)) };
-    Answer { decision: Decision { outcome, ..decision }, source: Source::Fallback }
+    Answer::new(Decision { outcome, ..decision }, Source::Fallback)
 }
 
 impl Store for Virtual {
     type Error = Away;
 
-    fn apply<'a>(
-        &'a self,
-        key: &'a [u8],
-        policy: &'a PreparedPolicy,
-        operation: Operation,
-    ) -> Applied<'a, Result<Answer, Away>> {
-        let decide = move || self.decide(key, policy.policy(), operation).map(|it| self.answer(it));
-        if self.at_once {
-            return Applied::Now(decide());
-        }
-        Applied::later(async move {
-            yield_now().await;
-            decide()
-        })
-    }
-
-    fn apply_hold<'a>(
-        &'a self,
-        key: &'a [u8],
-        policy: &'a PreparedPolicy,
-        operation: HoldOperation<'a>,
-    ) -> Applied<'a, Result<Answer, Away>> {
+    fn apply<'a>(&'a self, request: Request<'a>) -> Applied<'a, Result<Answer, Away>> {
+        let one = request.single().expect("the middleware takes from one key");
         let decide = move || {
-            self.with_entry(key, |entry, now| {
-                apply_hold(policy.policy(), entry, now, operation).expect("a valid hold")
-            })
-            .map(|it| match self.loses_answer.swap(false, Relaxed) {
-                true => fallback_denial(it),
-                false => self.answer(it),
-            })
+            let decision = self.decide(one.key, one.policy.policy(), one.operation)?;
+            let is_lost = one.operation.id().is_some() && self.loses_answer.swap(false, Relaxed);
+            Ok(if is_lost { fallback_denial(decision) } else { self.answer(decision) })
         };
         if self.at_once {
             return Applied::Now(decide());
@@ -142,14 +117,6 @@ impl Store for Virtual {
             yield_now().await;
             decide()
         })
-    }
-
-    fn apply_multi_key<'a>(
-        &'a self,
-        _: MultiKeyOperation<'a>,
-        _: &'a [KeyedTake<'a>],
-    ) -> Applied<'a, Result<MultiKeyAnswer, Away>> {
-        unimplemented!("the middleware takes from one key")
     }
 
     fn read<'a>(&'a self, _: &'a [u8], _: ReadEntry<'a>) -> Applied<'a, Result<(), Away>> {

@@ -100,7 +100,8 @@ async fn wait_that_is_never_polled_releases_its_reservation() {
         assert_eq!(send(&service).await.unwrap().1, 200);
         let ready = || async { service.clone().ready_oneshot().await.unwrap() };
         let prepared = PreparedPolicy::from(policy(text));
-        let peek = || store.apply(KEY, &prepared, Operation::Peek(1)).now().unwrap().unwrap();
+        let request = sluicegate_core::Request::one(KEY, &prepared, Operation::Peek(1));
+        let peek = || store.apply(request).now().unwrap().unwrap();
         let before = peek().decision;
         drop(ready().await.call(Request::new(())));
         assert_eq!(peek().decision, before, "{text}");
@@ -271,5 +272,6 @@ async fn wait_store_becomes_unavailable_is_rejected() {
     assert_eq!(waits.await.unwrap().1, 503);
     store.set_away(false);
     let window = PreparedPolicy::new(&policy("fixed-window:1/1s"));
-    assert!(store.apply(KEY, &window, Operation::Peek(0)).await.is_ok());
+    let peek = sluicegate_core::Request::one(KEY, &window, Operation::Peek(0));
+    assert!(store.apply(peek).await.is_ok());
 }

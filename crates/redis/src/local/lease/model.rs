@@ -23,7 +23,7 @@ enum Step {
     Other(u32),
     Expire,
     /// The application begins to refund units, or to reset the key.
-    Remove(Operation),
+    Remove(Operation<'static>),
     /// That operation is applied by the store, or ends.
     Removal,
 }
@@ -46,7 +46,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 #[derive(Debug)]
 enum Change {
     Chunk { used: u32, unspent: u32 },
-    Other(Operation),
+    Other(Operation<'static>),
 }
 
 #[derive(Debug)]
@@ -63,7 +63,7 @@ struct Refill {
 /// A refund or reset by the application, in flight.
 #[derive(Clone, Copy, Debug)]
 struct Removal {
-    operation: Operation,
+    operation: Operation<'static>,
     begun: Timestamp,
     is_applied: bool,
 }
@@ -183,7 +183,7 @@ impl World {
     }
 
     /// Applies an operation in the store, and returns the index of the change.
-    fn apply(&mut self, operation: Operation) -> (Decision, usize) {
+    fn apply(&mut self, operation: Operation<'static>) -> (Decision, usize) {
         let decision = apply(&self.policy.policy, &mut self.stored, self.now, operation).unwrap();
         if decision.allowed() {
             self.changes.push((self.now, Change::Other(operation)));

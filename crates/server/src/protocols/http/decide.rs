@@ -47,7 +47,7 @@ pub(super) async fn one(
         let answer = answer?;
         let policies = worker.policies.borrow();
         let of = (policies.get(id).policy(), &**policies.headers(id));
-        return Ok(respond(worker, &key, answer, of, (style, kind)));
+        return Ok(respond(worker, &key, &answer, of, (style, kind)));
     }
     let (prepared, headers) = worker.policies.borrow_mut().pin(id);
     let policy = prepared.policy().clone();
@@ -72,7 +72,7 @@ pub(super) async fn one(
             }
         }
     });
-    Ok(respond(worker, &key, answer.await?, (&policy, &headers), (style, kind)))
+    Ok(respond(worker, &key, &answer.await?, (&policy, &headers), (style, kind)))
 }
 
 /// The response to a decided request.
@@ -80,13 +80,12 @@ pub(super) async fn one(
 fn respond(
     worker: &HttpWorker,
     key: &[u8],
-    answer: Answer,
+    Answer { decision, source, .. }: &Answer,
     (policy, headers): (&Policy, &RateLimitHeaders),
     (style, kind): (HttpHeaders, KeyOperationKind),
 ) -> Reply {
-    let Answer { ref decision, source, .. } = answer;
-    worker.record(key, source, decision, Cause::policy(policy));
-    let mut data = DecisionReply::new(worker, decision, source, headers, style);
+    worker.record(key, *source, decision, Cause::policy(policy));
+    let mut data = DecisionReply::new(worker, decision, *source, headers, style);
     data.is_query = kind == KeyOperationKind::Peek;
     reply::decision(&data)
 }

@@ -5,7 +5,7 @@ use std::{io::Read, time::Duration};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use flate2::read::GzDecoder;
 use serde_json::json;
-use sluicegate_core::{HoldOperation, Timestamp, apply_hold};
+use sluicegate_core::{Operation, Timestamp, apply};
 use sluicegate_server::DashboardMode;
 
 use crate::{
@@ -143,8 +143,8 @@ fn playground_decides_without_state() {
     assert_eq!(wrong.status, 422, "{}", wrong.detail());
     // No take of the playground opens a hold.
     let (policy, mut entry) = ("gcra:5/1h".parse().unwrap(), None);
-    let hold = HoldOperation::Hold { id: b"a", cost: 1, ttl: Some(Duration::from_secs(60)) };
-    assert!(apply_hold(&policy, &mut entry, Timestamp::from_micros(now).unwrap(), hold).is_ok());
+    let hold = Operation::Hold { id: b"a", cost: 1, ttl: Some(Duration::from_secs(60)) };
+    assert!(apply(&policy, &mut entry, Timestamp::from_micros(now).unwrap(), hold).is_ok());
     query["policy"] = json!("gcra:5/1h");
     query["state"] = json!(STANDARD.encode(entry.unwrap().encode()));
     let wrong = client.post("/dashboard/play", query.to_string());
