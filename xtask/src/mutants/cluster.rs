@@ -2,24 +2,22 @@
 
 use super::mutant::{Mutant, mutant};
 
-const CALL: &str = "crates/redis/src/call.rs";
+const INNER: &str = "crates/redis/src/inner.rs";
 const TOPOLOGY: &str = "crates/redis/src/net/topology.rs";
-const KEEPER: &str = "crates/redis/src/net/keeper.rs";
-const PIPELINE: &str = "crates/redis/src/pipeline.rs";
-const MULTI_KEY: &str = "crates/redis/src/multi_key.rs";
+const NODE: &str = "crates/redis/src/net/node_connection.rs";
 const REPLY: &str = "crates/redis/src/reply.rs";
 const SLOT: &str = "crates/redis/src/slot.rs";
 
 pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "an ASK is followed without ASKING",
-        CALL,
+        INNER,
         "(asking, whole) = (!moved, false);",
         "(asking, whole) = (false, false);",
     ),
     mutant(
         "ASKING is sent for the first command only",
-        CALL,
+        INNER,
         "                    self.context.counts.scripts_sent.one();\n                    whole = true;\n",
         "                    self.context.counts.scripts_sent.one();\n                    (whole, asking) = (true, false);\n",
     ),
@@ -32,7 +30,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     mutant("a MOVED is an error", REPLY, "        \"MOVED\" => true,\n", ""),
     mutant(
         "a MOVED is followed to the node that replied",
-        CALL,
+        INNER,
         "node = self.topology.redirected(slot, &to, &node, moved)?;",
         "let _ = self.topology.redirected(slot, &to, &node, moved)?;",
     ),
@@ -74,49 +72,49 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "a command that was redirected is sent twice",
-        CALL,
+        INNER,
         "                    node = self.topology.redirected(slot, &to, &node, moved)?;\n",
         "                    node = self.topology.redirected(slot, &to, &node, moved)?;\n                    let again = command.command(&node, true, &requested)?;\n                    let _ = node.command(&again, deadline).await;\n",
     ),
     mutant(
         "keys of several slots are sent in one command",
-        MULTI_KEY,
+        INNER,
         "            || slots.clone().all(|it| Some(it) == slots.clone().next());",
         "            || slots.clone().count() > 1;",
     ),
     mutant(
         "keys of several slots are not returned",
-        MULTI_KEY,
+        INNER,
         "if answer.source != Source::Store || cost == 0",
         "if answer.source != Source::Lease || cost == 0",
     ),
     mutant(
         "keys of several slots are returned twice",
-        MULTI_KEY,
+        INNER,
         "            match self.decide(take.with(refund), deadline).await {\n",
         "            let _ = self.decide(take.with(refund), deadline).await;\n            match self.decide(take.with(refund), deadline).await {\n",
     ),
     mutant(
         "keys of several slots are taken after a denial",
-        MULTI_KEY,
+        INNER,
         "                if answers.last().is_some_and(|answer| !answer.allowed()) {\n                    break;",
         "                if answers.last().is_some_and(|answer| !answer.allowed()) && answers.len() > 1 {\n                    break;",
     ),
     mutant(
         "redirects in a pipeline are errors",
-        PIPELINE,
+        INNER,
         "            Ok(\n                ReplyKind::NoScript\n",
         "            Ok(ReplyKind::Redirect { to, .. }) => self.fall_back(planned, StoreError::Unavailable(to)),\n            Ok(\n                ReplyKind::NoScript\n",
     ),
     mutant(
         "a pipeline has the keys of all slots",
-        PIPELINE,
+        INNER,
         "let slot = if alone { 0 } else { slot(&planned.key) };",
         "let slot = if alone { 0 } else { slot(&planned.key) / 8192 };",
     ),
     mutant(
         "a probe of a node has a key",
-        KEEPER,
+        NODE,
         "let keys = u8::from(!self.is_in_cluster());",
         "let keys = u8::from(self.is_in_cluster());",
     ),

@@ -2,7 +2,6 @@
 
 use super::mutant::{Mutant, mutant};
 
-const CORE_HOLDS: &str = "crates/core/src/holds.rs";
 const MIGRATE: &str = "crates/core/src/migrate.rs";
 const APPLY: &str = "crates/core/src/apply.rs";
 const AHEAD: &str = "crates/core/src/look_ahead.rs";
@@ -12,13 +11,13 @@ const LEDGER: &str = "crates/core/src/ledger.rs";
 pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a settle charges what was held",
-        CORE_HOLDS,
+        APPLY,
         "            let units = used.unwrap_or(units);\n            if metered",
         "            let _ = used;\n            if metered",
     ),
     mutant(
         "a renewed hold ends when it did before",
-        CORE_HOLDS,
+        APPLY,
         "entry.change_ledger(|ledger| ledger.set_expires(at, expires))",
         "entry.change_ledger(|_| ())",
     ),
@@ -102,7 +101,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "a settle charges at most what was held",
-        CORE_HOLDS,
+        APPLY,
         "            let units = used.unwrap_or(units);\n            if units > 0 {",
         "            let units = used.unwrap_or(units).min(units);\n            if units > 0 {",
     ),

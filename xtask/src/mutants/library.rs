@@ -2,22 +2,25 @@
 
 use super::mutant::{Mutant, mutant};
 
+const WAITER: &str = "crates/core/src/wait/waiter.rs";
+const KEY_WAITER: &str = "crates/core/src/wait/key_waiter.rs";
+
 pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a wait sleeps too short a time for its departure",
-        "crates/core/src/wait/waiter.rs",
+        KEY_WAITER,
         "let at = now + answer.delay();",
         "let at = now + answer.delay() / 2;",
     ),
     mutant(
         "a wait gives up when it is denied first",
-        "crates/core/src/wait/waiter.rs",
+        KEY_WAITER,
         ") if now + wait <= deadline => self.sleep_until(now + wait),",
         ") if now + wait * 4 <= deadline => self.sleep_until(now + wait),",
     ),
     mutant(
         "a wait whose queue has grown is answered after its timeout",
-        "crates/core/src/wait/waiter.rs",
+        KEY_WAITER,
         "&& !delay.is_zero() && sent + delay > deadline",
         "&& !delay.is_zero() && sent > deadline",
     ),
@@ -53,15 +56,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "a wait for a hold gives up after its first denial",
-        "crates/holds/src/hold_wait.rs",
-        ".filter(|left| !left.is_zero())?;",
-        ".filter(|left| left.is_zero())?;",
+        WAITER,
+        "Some(Retry::After(after)) if !left.is_zero() => {",
+        "Some(Retry::After(after)) if self.timeout.is_zero() && !left.is_zero() => {",
     ),
     mutant(
         "a wait for a hold ignores its timeout",
-        "crates/holds/src/hold_wait.rs",
-        ".min(after);\n        Some((pause + self.options.random_delay()).min(left))",
-        ".min(after);\n        Some(pause + self.options.random_delay() + left * 0)",
+        WAITER,
+        "clamp(MIN_PAUSE, MAX_PAUSE).min(after).min(left);",
+        "clamp(MIN_PAUSE, MAX_PAUSE).min(after);",
     ),
     mutant(
         "a shaper releases items as soon as their time is known",

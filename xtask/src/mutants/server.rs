@@ -2,11 +2,10 @@
 
 use super::mutant::{Mutant, mutant};
 
-const WAIT: &str = "crates/server/src/wait/mod.rs";
 const QUEUES: &str = "crates/core/src/wait/queues.rs";
-const MULTI_KEY: &str = "crates/server/src/wait/multi_key.rs";
-const MULTI_KEY_WAITER: &str = "crates/core/src/wait/multi_key.rs";
 const WAITER: &str = "crates/core/src/wait/waiter.rs";
+const KEY_WAITER: &str = "crates/core/src/wait/key_waiter.rs";
+const CONNECTION: &str = "crates/server/src/protocols/resp/connection.rs";
 const DECIDE: &str = "crates/server/src/decide/mod.rs";
 const REPEAT: &str = "crates/server/src/protocols/resp/repeat.rs";
 const BUFFERS: &str = "crates/server/src/budgets/buffers.rs";
@@ -16,9 +15,9 @@ const WEB: &str = "crates/server/src/net/web/mod.rs";
 pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
         "a repeated hold waits behind others",
-        WAIT,
-        "&& (decider.queues.has_queue(&key) || peeks_first(policy.policy()))",
-        "&& false",
+        WAITER,
+        "(Mode::Queued, Some(_)) if has_queue || peeks_first(policy) => {",
+        "(Mode::Queued, Some(_)) if false && (has_queue || peeks_first(policy)) => {",
     ),
     mutant(
         "a settle wakes no request",
@@ -58,21 +57,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "a request waits for twice its timeout",
-        WAIT,
-        "new_request(policy.policy().clone(), cost, now + timeout)",
-        "new_request(policy.policy().clone(), cost, now + timeout * 2)",
+        WAITER,
+        "self.deadline = now + self.timeout;",
+        "self.deadline = now + self.timeout * 2;",
     ),
     mutant(
         "a request gives up a little early",
-        WAIT,
-        "new_request(policy.policy().clone(), cost, now + timeout)",
-        "new_request(policy.policy().clone(), cost, now + timeout * 9 / 10)",
+        WAITER,
+        "self.deadline = now + self.timeout;",
+        "self.deadline = now + self.timeout * 9 / 10;",
     ),
     mutant(
         "a request that waits behind another ignores it",
-        WAITER,
-        "(State::New, Event::Start) if is_head => self.attempt(),",
-        "(State::New, Event::Start) => self.attempt(),",
+        KEY_WAITER,
+        "(State::New, KeyEvent::Start) if is_head => self.attempt(),",
+        "(State::New, KeyEvent::Start) => self.attempt(),",
     ),
     mutant(
         "a request that waits outlives its client over HTTP",
@@ -106,21 +105,21 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "a request for several keys that can never pass is not recorded",
-        MULTI_KEY_WAITER,
-        "_ if !may_pass && is_applied => MultiKeyStep::Done(denial),",
-        "_ if !may_pass && (is_applied || now < self.deadline) => MultiKeyStep::Done(denial),",
+        WAITER,
+        "_ if !may_pass && is_applied => self.done(denial),",
+        "_ if !may_pass && (is_applied || now < self.deadline) => self.done(denial),",
     ),
     mutant(
         "a change of a key does not wake a request for several",
-        MULTI_KEY,
-        "decider.queues.enqueue(key, request, &woken)?",
-        "decider.queues.enqueue(key, request, &Arc::default())?",
+        WAITER,
+        "now < self.deadline => {\n                self.poll_queue(KeyEvent::Woken)\n",
+        "now < self.deadline => {\n                self.state = State::Sleeping;\n                Move::Step(Step::SleepUntil(self.deadline))\n",
     ),
     mutant(
         "a request for several keys is denied without a last attempt",
-        MULTI_KEY_WAITER,
-        "let may_pass = denial.decision.retry() != Some(Retry::Never) && now < self.deadline;",
-        "let may_pass = matches!(denial.decision.retry(), Some(Retry::After(wait)) if now + wait <= self.deadline);",
+        WAITER,
+        "let may_pass = denial.retry() != Some(Retry::Never) && now < self.deadline;",
+        "let may_pass = matches!(denial.retry(), Some(Retry::After(wait)) if now + wait <= self.deadline);",
     ),
     mutant(
         "metrics count several keys as one decision",
@@ -135,10 +134,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         "\",\\\"binding_key\\\":{}\", repeated.binding_key(answer) * 0)",
     ),
     mutant(
-        "HTTP opens a hold that was waited for without its lifetime",
-        "crates/server/src/protocols/http/holds.rs",
-        "let hold = Some(wait::WaitingHold { id: id.into(), ttl });",
-        "let hold = Some(wait::WaitingHold { id: id.into(), ttl: ttl.and(None) });",
+        "a hold that waits is opened without its lifetime",
+        WAITER,
+        "hold = Some(WaitingHold { id: id.into(), ttl, may_be_open: false });",
+        "hold = Some(WaitingHold { id: id.into(), ttl: ttl.and(None), may_be_open: false });",
     ),
     mutant(
         "one client more than the limit is accepted",
@@ -166,13 +165,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "a turn of a connection ends only when its client has sent nothing more",
-        "crates/server/src/protocols/resp/connection/turns.rs",
+        CONNECTION,
         "            return self.turn >= CHUNK;",
         "            return self.turn > usize::MAX / 2;",
     ),
     mutant(
         "the time for which a client is not read from starts again with each command that waits",
-        "crates/server/src/protocols/resp/connection/transfer.rs",
+        CONNECTION,
         "self.stalled_since.get_or_insert_with(Instant::now);",
         "self.stalled_since.insert(Instant::now());",
     ),

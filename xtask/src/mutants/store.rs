@@ -4,14 +4,11 @@ use super::mutant::{Mutant, mutant};
 
 const CACHE: &str = "crates/redis/src/local/denial_cache.rs";
 const LEASE: &str = "crates/redis/src/local/lease.rs";
-const REFILL: &str = "crates/redis/src/lease_refill.rs";
+const STORE: &str = "crates/redis/src/store.rs";
 const FALLBACK: &str = "crates/redis/src/local/fallback.rs";
 const BREAKER: &str = "crates/redis/src/net/breaker.rs";
-const KEEPER: &str = "crates/redis/src/net/keeper.rs";
 const NODE: &str = "crates/redis/src/net/node_connection.rs";
-const DECIDE: &str = "crates/redis/src/decide.rs";
-const CALL: &str = "crates/redis/src/call.rs";
-const PIPELINE: &str = "crates/redis/src/pipeline.rs";
+const INNER: &str = "crates/redis/src/inner.rs";
 
 pub(super) const MUTANTS: &[Mutant] = &[
     mutant(
@@ -52,19 +49,19 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "the denial cache keeps denials over a refund",
-        DECIDE,
+        INNER,
         "        self.denials.forget(key);\n",
         "        if !matches!(operation, Operation::Refund(_)) {\n            self.denials.forget(key);\n        }\n",
     ),
     mutant(
         "the denial cache keeps denials over a settle",
-        DECIDE,
+        INNER,
         "            Operation::Hold { .. } | Operation::Settle { .. } | Operation::Renew { .. } => {}\n",
         "",
     ),
     mutant(
         "the denial cache keeps denials over a settle whose reply is lost",
-        DECIDE,
+        INNER,
         "                let _forget = self.begin(key, operation);\n                self.call(planned, None, deadline).await\n",
         "                let reply = self.call(planned, None, deadline).await;\n                if reply.is_ok() {\n                    self.denials.forget(key);\n                }\n                reply\n",
     ),
@@ -94,7 +91,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "a refund of a lease is sent twice",
-        REFILL,
+        STORE,
         "returned = owed;",
         "returned = owed;\n                let _ = inner.decide(refund, Deadline::after(span)).await;",
     ),
@@ -118,13 +115,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "a probe that succeeds does not close the breaker",
-        KEEPER,
+        NODE,
         "                node.decided();\n                node.works();\n",
         "                node.decided();\n",
     ),
     mutant(
         "a connection that vanished is never replaced",
-        KEEPER,
+        NODE,
         "                self.lost(Some(number), &why);\n                ProbeResult::Fails(why)",
         "                let _ = number;\n                ProbeResult::Fails(why)",
     ),
@@ -136,43 +133,43 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "an unknown script is an error",
-        CALL,
+        INNER,
         "                    whole = true;\n",
         "                    return Err(StoreError::Unavailable(String::new()));\n",
     ),
     mutant(
         "a command without a reply is sent again",
-        CALL,
+        INNER,
         "                node.command(&built, deadline).await\n",
         "                match node.command(&built, Deadline::after(self.context.options.deadline / 3)).await {\n                    Ok(reply) => Ok(reply),\n                    Err(_) => node.command(&built, deadline).await,\n                }\n",
     ),
     mutant(
         "answers of a pipeline are swapped",
-        PIPELINE,
+        INNER,
         "open.iter().zip(&replies).map(parse).collect()",
         "open.iter().zip(replies.iter().rev()).map(parse).collect()",
     ),
     mutant(
         "an operation of a pipeline that was not applied is not sent again",
-        PIPELINE,
+        INNER,
         ") => self.request(planned, deadline).await,",
         ") => self.fall_back(planned, StoreError::Unavailable(String::new())),",
     ),
     mutant(
         "answers from the cache are not counted",
-        DECIDE,
-        "self.context.counts.cache.one();",
-        "",
+        INNER,
+        "self.context.counts.cache.one();\n        Some(answer)",
+        "Some(answer)",
     ),
     mutant(
         "processes decide by their own clocks",
-        CALL,
+        INNER,
         "policy.plan.arguments(operation, around, at, &requested.calendars)?",
         "policy.plan.arguments(operation, around, at.or(Some(context.now())), &requested.calendars)?",
     ),
     mutant(
         "answers from leases are not counted",
-        REFILL,
+        STORE,
         "                    inner.context.counts.lease.one();\n",
         "",
     ),
@@ -190,13 +187,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "a reset leaves denials in the cache",
-        DECIDE,
+        INNER,
         "        self.denials.forget(key);\n",
         "        if operation != Operation::Reset {\n            self.denials.forget(key);\n        }\n",
     ),
     mutant(
         "a chunk that was denied is taken from the lease",
-        REFILL,
+        STORE,
         "Ok(decision) if decision.allowed() => {",
         "Ok(decision) if decision.allowed() || chunk > 2 => {",
     ),

@@ -5,12 +5,10 @@ use super::mutant::{Mutant, mutant};
 const SNAPSHOT: &str = "crates/memory/src/snapshot.rs";
 const SHARD: &str = "crates/memory/src/shard.rs";
 const RESTORE: &str = "crates/memory/src/restore.rs";
-const DECIDE: &str = "crates/memory/src/decide.rs";
-const EVICTION: &str = "crates/memory/src/eviction.rs";
+const STORE: &str = "crates/memory/src/store.rs";
 const OVERFLOW_TABLE: &str = "crates/memory/src/overflow.rs";
 const CODEC: &str = "crates/memory/src/slot_codec.rs";
 const SLOT: &str = "crates/memory/src/slot.rs";
-const MULTI: &str = "crates/memory/src/multi_key.rs";
 const CORE_MULTI: &str = "crates/core/src/multi_key.rs";
 
 pub(super) const MUTANTS: &[Mutant] = &[
@@ -46,37 +44,37 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "a full table allows new keys",
-        EVICTION,
+        STORE,
         "if self.when_full == WhenFull::Deny && !has_happened {",
         "if self.when_full == WhenFull::Deny && has_happened {",
     ),
     mutant(
         "a table has no bound",
-        EVICTION,
+        STORE,
         "self.budget.fits(max_growth(data, slot, policy))",
         "max_growth(data, slot, policy) > 0",
     ),
     mutant(
         "a full table denies keys that it has",
-        DECIDE,
+        STORE,
         "growth == 0 || self.budget.fits(growth)",
         "self.budget.fits(growth + 4096)",
     ),
     mutant(
         "a live key in a slot gives way to another",
-        EVICTION,
+        STORE,
         "slot.tat().has_come(as_micros(now.since(self.base())))",
         "slot.tat().has_come(as_micros(now.since(self.base())) + 3_600_000_000)",
     ),
     mutant(
         "a live key beside the table gives way to another",
-        EVICTION,
+        STORE,
         "is_none_or(|entry| entry.is_over(now))",
         "is_none_or(|entry| entry.lifetime(now).as_secs() < 3600)",
     ),
     mutant(
         "a full table flushes keys for new ones",
-        EVICTION,
+        STORE,
         "            self.sweep(locked, now);\n            return false;",
         "            let gone = locked.drain_where(|_, slot| slot.policy_number() != OVERFLOW).len();\n            self.budget.count_keys(gone, 0);\n            return gone > 0;",
     ),
@@ -118,7 +116,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "a key that occurs twice in a batch is charged twice",
-        MULTI,
+        STORE,
         "if hashed.iter().all(|it| it.hash != hash) {",
         "if hashed.len() < 99 {",
     ),
