@@ -369,8 +369,10 @@ def test_wait_ended_by_a_signal_gives_its_units_back(redis_url):
         for _ in range(3):
 
             def interrupt():
-                until(lambda: limiter.peek("signalled", policy).reset_after.total_seconds() > 3700)
-                os.kill(os.getpid(), signal.SIGINT)
+                try:
+                    until(lambda: limiter.peek("signalled", policy).reset_after.total_seconds() > 3700)
+                finally:
+                    os.kill(os.getpid(), signal.SIGINT)
 
             thread = threading.Thread(target=interrupt)
             thread.start()

@@ -194,3 +194,16 @@ async def test_password_of_the_url_is_used():
         with pytest.raises(StoreUnavailable) as refused:
             Limiter.connect(f"redis://:wrong@127.0.0.1:{port}/", timeout=20).charge("user7", POLICY)
         assert "wrong@" not in str(refused.value)
+
+
+def test_all_with_a_key_given_twice_names_the_binding_key_as_given(redis_url):
+    narrow, wide = "concurrency:1/1h", "concurrency:5/1h"
+    for limiter in [Limiter.in_memory(), Limiter.connect(redis_url, timeout=20)]:
+        keys = [("{twice}a", wide), ("{twice}a", wide), ("{twice}b", narrow)]
+        held = limiter.hold_all(keys)
+        assert held.decision.key == 2 and held.decision.policy == Policy(narrow)
+        denied = limiter.hold_all(keys)
+        assert not denied and denied.decision.key == 2
+        taken = limiter.take_all([("{twice}c", "gcra:5/1h"), ("{twice}c", "gcra:5/1h"), ("{twice}d", "gcra:1/1h")])
+        assert taken.key == 2 and taken.policy == Policy("gcra:1/1h")
+        assert held.settle()

@@ -47,8 +47,8 @@ pub struct Answer {
     pub decision: Decision,
     /// Its source; that of the binding key if several keys were taken one after the other.
     pub source: Source,
-    /// The binding key, from 0: if denied, the one that takes longest to pass; if allowed, the one with the least
-    /// remaining; among equals, the first.
+    /// The binding key, from 0, among the distinct keys: if denied, the one that takes longest to pass; if allowed, the
+    /// one with the least remaining; among equals, the first.
     pub key: usize,
     /// The decisions on the keys, if there are several.
     several: Box<[Decision]>,

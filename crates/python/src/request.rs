@@ -143,7 +143,8 @@ impl Request {
             }
             Self::TakeAll(takes) => {
                 let operations = keyed(Operation::Take(0), &takes);
-                let answer = store.apply(StoreRequest::all(&operations)?).await?;
+                let mut answer = store.apply(StoreRequest::all(&operations)?).await?;
+                answer.key = distinct(&takes)[answer.key];
                 let policy = takes[answer.key].policy.clone();
                 Ok(Value::All(answer, policy))
             }
@@ -157,16 +158,17 @@ impl HoldRequest {
     async fn perform(self, store: &Arc<AnyStore>) -> Replied {
         let id = self.id.as_deref().map_or_else(HoldId::random, HoldId::given);
         let (mut guards, mut costs) = (Guards::<AnyStore>::new(), Vec::new());
-        for Keyed { key, policy, cost } in &self.keys {
-            if guards.iter().all(|guard| guard.key() != key) {
-                guards.push(Guard::new(store, key, policy, id.clone(), self.ttl));
-                costs.push(*cost);
-            }
+        let distinct = distinct(&self.keys);
+        for &index in &distinct {
+            let Keyed { key, policy, cost } = &self.keys[index];
+            guards.push(Guard::new(store, key, policy, id.clone(), self.ttl));
+            costs.push(*cost);
         }
         // A hold with an id of its own may be open already, which only an attempt finds out.
         let is_given = self.id.is_some();
         let pending = PendingRequest::hold(store, guards, costs, self.timeout.into(), is_given);
-        let (decision, guards) = pending.wait().await?;
+        let (mut decision, guards) = pending.wait().await?;
+        decision.key = distinct[decision.key];
         let guards = guards.into_iter().filter(|_| decision.allowed()).map(|it| self.kept(it));
         let guards = guards.collect();
         let key = (self.keys.len() > 1).then_some(decision.key);
@@ -182,6 +184,12 @@ impl HoldRequest {
         cancel_on_drop(&mut guard, self.id.is_some());
         guard
     }
+}
+
+/// The indices of the keys of a decision on several: of a key that is given twice, the first.
+fn distinct(keys: &[Keyed]) -> Vec<usize> {
+    let is_first = |index: &usize| keys[..*index].iter().all(|it| it.key != keys[*index].key);
+    (0..keys.len()).filter(is_first).collect()
 }
 
 /// `operation` on each key, with the cost there.
