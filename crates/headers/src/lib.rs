@@ -31,7 +31,7 @@ pub use forwarded::{AddressList, address};
 pub use network::Network;
 pub use path_options::PathOptions;
 pub use problem::{ProblemDocument, ProblemType, problem};
-pub use rate_limit_headers::{RateLimitHeaders, reset_after};
+pub use rate_limit_headers::{HeaderStyle, RateLimitHeaders, reset_after};
 pub use target::{Others, Reading, Readings, canonical_path, unescaped};
 
 use std::time::Duration;
@@ -40,15 +40,15 @@ use http::{HeaderName, HeaderValue};
 use sluicegate_core::{Decision, Retry, whole_seconds};
 
 /// The header with the policies: `RateLimit-Policy`.
-pub const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 /// The header with the remaining units: `RateLimit`.
-pub const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 /// The capacity of the binding limit.
-pub const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 /// The number of requests of cost 1 that would still pass.
-pub const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 /// Seconds until the binding limit has its full quota: a span, not a point in time.
-pub const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 /// The greatest integer of a structured field (RFC 9651): 15 digits.
 const MAX_INTEGER: u64 = 999_999_999_999_999;

@@ -2,11 +2,29 @@
 
 use std::time::Duration;
 
-use http::HeaderValue;
+use http::{HeaderName, HeaderValue};
 use sluicegate_core::{Decision, Limit, Policy};
 use smallvec::SmallVec;
 
-use crate::{MAX_INTEGER, retry_after, seconds};
+use crate::{
+    MAX_INTEGER, RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING,
+    X_RATELIMIT_RESET, integer, retry_after, seconds,
+};
+
+/// Which rate limit headers responses have. A denial has `Retry-After` with each of these.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HeaderStyle {
+    /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11. Middleware adds them to those of
+    /// an inner layer.
+    #[default]
+    Ietf,
+    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, and `X-RateLimit-Reset` in seconds from now. Middleware keeps those of
+    /// an inner layer instead.
+    XRateLimit,
+    /// No headers.
+    None,
+}
 
 /// The headers of responses about one named policy. Create them once.
 ///
@@ -43,6 +61,29 @@ impl RateLimitHeaders {
         };
         let items: Vec<_> = names.iter().zip(limits).map(item).collect();
         Self { header: value(items.join(", ").as_bytes()), names, policy: policy.clone() }
+    }
+
+    /// Passes the headers of `decision` to `write`, by name and value. `Retry-After` is not one of them: of several keys it is that
+    /// of the whole decision, and these are those of the binding key.
+    #[inline]
+    pub fn write(
+        &self,
+        style: HeaderStyle,
+        decision: &Decision,
+        mut write: impl FnMut(HeaderName, HeaderValue),
+    ) {
+        match style {
+            HeaderStyle::Ietf => {
+                write(RATELIMIT_POLICY, self.header.clone());
+                write(RATELIMIT, self.rate_limit(decision));
+            }
+            HeaderStyle::XRateLimit => {
+                write(X_RATELIMIT_LIMIT, integer(decision.limit.into()));
+                write(X_RATELIMIT_REMAINING, integer(decision.remaining.into()));
+                write(X_RATELIMIT_RESET, integer(self.reset(decision)));
+            }
+            HeaderStyle::None => {}
+        }
     }
 
     /// The value of `RateLimit-Policy`: the name of each limit, its quota of `q` units, and its window of `w` seconds if

@@ -56,6 +56,7 @@ mod wait;
 #[doc(hidden)]
 pub use self::server::simulation;
 pub use hyper::header::HeaderName;
+pub use sluicegate_headers::HeaderStyle;
 pub use sluicegate_memory::WhenFull;
 
 pub use self::{
@@ -63,7 +64,7 @@ pub use self::{
     server::{Reloader, Server},
     settings::{
         Config, DashboardMode, EnvoyConfig, EnvoyHeaders, FallbackDenial, GateConfig, HttpConfig,
-        HttpHeaders, MemoryConfig, RespConfig, StoreConfig, TimeoutConfig, TlsConfig,
+        MemoryConfig, RespConfig, StoreConfig, TimeoutConfig, TlsConfig,
     },
     telemetry::{OtlpEndpoint, Telemetry},
 };

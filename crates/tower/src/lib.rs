@@ -27,7 +27,6 @@
 
 mod address;
 mod head;
-mod headers;
 mod hold;
 mod key;
 mod key_bytes;
@@ -41,14 +40,13 @@ mod wait;
 
 pub use address::ClientAddress;
 pub use head::Head;
-pub use headers::HeaderStyle;
 pub use hold::{HeldBody, HoldFuture, HoldLayer, HoldService};
 pub use key::KeyPart;
 pub use layer::RateLimitLayer;
 pub use rejection::{Event, Grpc, ProblemJson, Rejection, RejectionHandler};
 pub use rules::{NamedPolicy, Routes, Rules};
 pub use service::{RateLimit, ResponseFuture};
-pub use sluicegate_headers::PathOptions;
+pub use sluicegate_headers::{HeaderStyle, PathOptions};
 pub use sluicegate_holds::Jitter;
 
 /// The programs of the page on this crate are compiled.

@@ -56,7 +56,7 @@ impl<S, R> Shared<S, R> {
         }
         // Without the store, the usage is unknown.
         if let Some(denied) = rejection.denied_by_limit() {
-            self.settings.headers.write(policy.inner(), denied, headers);
+            write(self.settings.headers, policy, denied, headers);
         }
         response
     }
@@ -73,6 +73,18 @@ pub(crate) struct ResponseHeaders {
 impl ResponseHeaders {
     #[inline(never)]
     pub(crate) fn write(&self, headers: &mut HeaderMap) {
-        self.headers.write(self.policy.inner(), &self.decision, headers);
+        write(self.headers, &self.policy, &self.decision, headers);
     }
+}
+
+/// Adds the headers of a decision to those of an inner layer; `X-RateLimit-*` of an inner layer are kept.
+fn write(style: HeaderStyle, policy: &NamedPolicy, decision: &Decision, headers: &mut HeaderMap) {
+    policy.inner().fields.write(style, decision, |name, value| match style {
+        HeaderStyle::Ietf => {
+            headers.append(name, value);
+        }
+        _ => {
+            headers.entry(name).or_insert(value);
+        }
+    });
 }

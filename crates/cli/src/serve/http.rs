@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use clap::Args;
-use sluicegate_server::{Config, DashboardMode, HeaderName, HttpHeaders};
+use sluicegate_server::{Config, DashboardMode, HeaderName, HeaderStyle};
 
 use crate::values::{self, Choices};
 
@@ -21,7 +21,7 @@ pub(super) struct Http {
     http_allowed_hosts: Vec<String>,
     /// Rate limit headers of HTTP responses, unless a request chooses others
     #[arg(long, value_name = "HEADERS", default_value = values::word(HEADERS, &Config::default().http.headers), value_parser = values::choice(HEADERS))]
-    http_headers: HttpHeaders,
+    http_headers: HeaderStyle,
     /// Number of trusted proxies in front of `/v1/gate`
     #[arg(long, value_name = "N", default_value = Config::default().http.trusted_hops.to_string(), value_parser = values::count)]
     http_trusted_hops: usize,
@@ -44,10 +44,10 @@ const DASHBOARDS: Choices<DashboardMode> = &[
     ("no-keys", "Everything but the keys", DashboardMode::NoKeys),
     ("off", "No dashboard", DashboardMode::Off),
 ];
-const HEADERS: Choices<HttpHeaders> = &[
-    ("ietf", "", HttpHeaders::Ietf),
-    ("x-ratelimit", "", HttpHeaders::XRateLimit),
-    ("none", "", HttpHeaders::None),
+const HEADERS: Choices<HeaderStyle> = &[
+    ("ietf", "", HeaderStyle::Ietf),
+    ("x-ratelimit", "", HeaderStyle::XRateLimit),
+    ("none", "", HeaderStyle::None),
 ];
 
 impl Http {

@@ -224,7 +224,7 @@ rules:
 /// The time for a hostile head of 32 KiB is about proportional to its length.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the slowest is printed")]
-fn path_long_and_hostile_takes_linear_time() {
+fn path_long_and_hostile_has_few_matches() {
     let rules = rules(
         "
 rules:
@@ -233,7 +233,6 @@ rules:
   - {name: c, match: {path: {not: '/**/edit/edit/**/x'}}, policy: 'gcra:9/1s'}
 ",
     );
-    let mut slowest = std::time::Duration::ZERO;
     for piece in [
         "/edit",
         "/EDIT;a",
@@ -246,12 +245,8 @@ rules:
         "/x",
     ] {
         let target = format!("/{}", piece.repeat(32_768 / piece.len()));
-        let start = std::time::Instant::now();
-        assert!(rules.matches(&Request::http("GET", &target, &())).len() <= 150);
-        slowest = slowest.max(start.elapsed());
+        assert!(rules.matches(&Request::http("GET", &target, &())).len() <= 150, "{piece}");
     }
-    println!("figure: the rules of a hostile target of 32 KiB take {slowest:?} at most");
-    assert!(slowest.as_secs() < 2, "{slowest:?}");
 }
 
 #[test]

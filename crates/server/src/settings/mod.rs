@@ -7,6 +7,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use hyper::header::HeaderName;
 use sluicegate_core::OnError;
+use sluicegate_headers::HeaderStyle;
 use sluicegate_memory::{MemoryStore, WhenFull};
 use sluicegate_redis::Options;
 
@@ -100,7 +101,7 @@ pub struct HttpConfig {
     /// (DNS rebinding), except at the gate. Default: none.
     pub allowed_hosts: Vec<String>,
     /// The rate limit headers of responses, unless a request says otherwise. Default: `RateLimit`.
-    pub headers: HttpHeaders,
+    pub headers: HeaderStyle,
     /// Number of trusted proxies in front of the gate: this many entries of the list of addresses are
     /// trusted, from the last. Default: 1, the proxy that calls the gate.
     pub trusted_hops: usize,
@@ -134,19 +135,6 @@ pub struct MemoryConfig {
     pub state_file: Option<PathBuf>,
     /// The time between snapshots to the file; zero: only when the server stops. Default: 60 s.
     pub snapshot_every: Duration,
-}
-
-/// The rate limit headers of responses. A denial has `Retry-After` with each choice.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum HttpHeaders {
-    /// `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11.
-    #[default]
-    Ietf,
-    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, and `X-RateLimit-Reset` in seconds from now.
-    XRateLimit,
-    /// None.
-    None,
 }
 
 /// Headers by which a proxy describes the original request to the gate. A header that is named here is the
@@ -275,7 +263,7 @@ impl Default for HttpConfig {
             tls: None,
             token: None,
             allowed_hosts: Vec::new(),
-            headers: HttpHeaders::default(),
+            headers: HeaderStyle::default(),
             trusted_hops: 1,
             gate: GateConfig::default(),
         }

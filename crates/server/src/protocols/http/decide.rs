@@ -14,7 +14,7 @@ use super::{
     worker::HttpWorker,
 };
 use crate::{
-    HttpHeaders,
+    HeaderStyle,
     net::web::RequestBody,
     policies::policy_cache::PolicyId,
     stats::Cause,
@@ -74,7 +74,7 @@ fn respond(
     key: &[u8],
     Answer { decision, source, .. }: &Answer,
     (policy, headers): (&Policy, &RateLimitHeaders),
-    (style, kind): (HttpHeaders, KeyOperationKind),
+    (style, kind): (HeaderStyle, KeyOperationKind),
 ) -> Reply {
     worker.record(key, *source, decision, Cause::policy(policy));
     let mut data = DecisionReply::new(worker, decision, *source, headers, style);

@@ -14,7 +14,7 @@ use super::{
     problem::Problem,
     route::HoldOperationKind,
 };
-use crate::HttpHeaders;
+use crate::HeaderStyle;
 
 /// A request about one hold of one key. The operation decides which members are valid.
 #[derive(Debug, Deserialize)]
@@ -42,7 +42,7 @@ pub(super) struct HoldRequest<'a> {
     pub(super) at_us: Option<u64>,
     /// The rate limit headers of the response, if the request chooses.
     #[serde(default, deserialize_with = "headers")]
-    pub(super) headers: Option<HttpHeaders>,
+    pub(super) headers: Option<HeaderStyle>,
 }
 
 /// Takes from several keys, from all or from none; with an id, holds.
@@ -63,7 +63,7 @@ pub(super) struct TakeAllRequest<'a> {
     pub(super) at_us: Option<u64>,
     /// The rate limit headers of the response, if the request chooses.
     #[serde(default, deserialize_with = "headers")]
-    pub(super) headers: Option<HttpHeaders>,
+    pub(super) headers: Option<HeaderStyle>,
 }
 
 /// Settles the hold with one id in several keys.

@@ -11,7 +11,7 @@ use sluicegate_commands::{MAX_INDEPENDENT_TAKES, MAX_SPAN};
 use sluicegate_core::{Operation, Timestamp};
 
 use super::{json, problem::Problem, route::KeyOperationKind};
-use crate::HttpHeaders;
+use crate::HeaderStyle;
 
 /// A request about one key. The operation decides which members are valid.
 #[derive(Debug, Default, Deserialize)]
@@ -33,7 +33,7 @@ pub(super) struct KeyRequest<'a> {
     pub(super) at_us: Option<u64>,
     #[serde(default, deserialize_with = "headers")]
     /// The rate limit headers of the response, if the request chooses.
-    pub(super) headers: Option<HttpHeaders>,
+    pub(super) headers: Option<HeaderStyle>,
 }
 
 /// Several takes.
@@ -248,12 +248,12 @@ pub(super) fn policy<'de, D: Deserializer<'de>>(
     from.deserialize_str(Str { expected: "`policy`, a string" }).map(Some)
 }
 
-pub(super) fn headers<'de, D: Deserializer<'de>>(from: D) -> Result<Option<HttpHeaders>, D::Error> {
+pub(super) fn headers<'de, D: Deserializer<'de>>(from: D) -> Result<Option<HeaderStyle>, D::Error> {
     let expected = "`headers`, `ietf`, `x-ratelimit` or `none`";
     match &*from.deserialize_str(Str { expected })? {
-        "ietf" => Ok(Some(HttpHeaders::Ietf)),
-        "x-ratelimit" => Ok(Some(HttpHeaders::XRateLimit)),
-        "none" => Ok(Some(HttpHeaders::None)),
+        "ietf" => Ok(Some(HeaderStyle::Ietf)),
+        "x-ratelimit" => Ok(Some(HeaderStyle::XRateLimit)),
+        "none" => Ok(Some(HeaderStyle::None)),
         other => Err(D::Error::invalid_value(Unexpected::Str(other), &expected)),
     }
 }

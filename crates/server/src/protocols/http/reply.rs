@@ -10,8 +10,7 @@ use serde::Serialize;
 use sluicegate_commands::RepeatedKeys;
 use sluicegate_core::{Answer, Decision, Retry, Source};
 use sluicegate_headers::{
-    ProblemType, RATELIMIT, RATELIMIT_POLICY, RateLimitHeaders, X_RATELIMIT_LIMIT,
-    X_RATELIMIT_REMAINING, X_RATELIMIT_RESET, integer, problem, retry_after,
+    HeaderStyle, ProblemType, RateLimitHeaders, integer, problem, retry_after,
 };
 use smallvec::SmallVec;
 
@@ -19,7 +18,7 @@ use super::{
     response::{self, NO_STORE, PROBLEM_TYPE, Reply, json, uncached},
     worker::HttpWorker,
 };
-use crate::{FallbackDenial, HttpHeaders};
+use crate::FallbackDenial;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -35,7 +34,7 @@ pub(super) struct DecisionReply<'a> {
     /// The source, if the response names it.
     pub(super) source: Option<&'static str>,
     pub(super) fields: &'a RateLimitHeaders,
-    pub(super) style: HttpHeaders,
+    pub(super) style: HeaderStyle,
     /// The status of a denial that was decided because the store is unavailable.
     pub(super) fallback: Option<FallbackDenial>,
     /// Whether nothing was taken: a denial is then status 200.
@@ -50,7 +49,7 @@ impl<'a> DecisionReply<'a> {
         decision: &'a Decision,
         source: Source,
         fields: &'a RateLimitHeaders,
-        style: HttpHeaders,
+        style: HeaderStyle,
     ) -> Self {
         Self {
             decision,
@@ -156,20 +155,10 @@ fn whole(body: &[u8]) -> Reply {
 
 /// Sets the rate limit headers.
 #[inline]
-fn respond(data: &DecisionReply<'_>, fields: &mut HeaderMap) {
-    let decision = data.bound;
-    match data.style {
-        HttpHeaders::Ietf => {
-            fields.insert(RATELIMIT_POLICY, data.fields.policy().clone());
-            fields.insert(RATELIMIT, data.fields.rate_limit(decision));
-        }
-        HttpHeaders::XRateLimit => {
-            fields.insert(X_RATELIMIT_LIMIT, integer(decision.limit.into()));
-            fields.insert(X_RATELIMIT_REMAINING, integer(decision.remaining.into()));
-            fields.insert(X_RATELIMIT_RESET, integer(data.fields.reset(decision)));
-        }
-        HttpHeaders::None => {}
-    }
+fn respond(data: &DecisionReply<'_>, headers: &mut HeaderMap) {
+    data.fields.write(data.style, data.bound, |name, value| {
+        headers.insert(name, value);
+    });
 }
 
 /// Lets a request of a proxy pass, with rate limit headers that the proxy may copy to its response.

@@ -1,7 +1,7 @@
 //! Responses to valid requests.
 
 use serde_json::json;
-use sluicegate_server::HttpHeaders;
+use sluicegate_server::HeaderStyle;
 
 use super::client::{Client, server};
 
@@ -117,7 +117,7 @@ fn operations_have_their_effects() {
 
 #[test]
 fn headers_are_chosen_by_setting_and_request() {
-    let running = server(|config| config.http.headers = HttpHeaders::XRateLimit);
+    let running = server(|config| config.http.headers = HeaderStyle::XRateLimit);
     let mut client = Client::connect(&running);
     let mut fields = |more: &str| {
         let body = format!(r#"{{"key":"k","policy":"fixed-window:10/1h"{more}}}"#);
