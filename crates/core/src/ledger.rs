@@ -1,7 +1,6 @@
 //! The ledger of a key: its open holds.
 //!
-//! It is kept as the bytes that are stored, one record a hold, in the order in which the holds were opened. A hold that is
-//! renewed beyond all others moves to the end, so that holds of one lifetime stay in the order in which they expire:
+//! It is kept as the bytes that are stored, one record a hold, in the order in which the holds were opened:
 //!
 //! ```text
 //! | 1: length of the id, 1 to 64; 0x80 if metered | 4: units | 7: expires, µs since the epoch | the id |
@@ -99,8 +98,8 @@ pub(crate) struct Ledger {
     metered: u64,
     first_expiry: u64,
     last_expiry: u64,
-    /// When the hold of the last record expires, and whether one before it may expire after the next: otherwise nothing has
-    /// to be sorted.
+    /// When the hold that was opened last expires, and whether the others are known to expire in the order in which they
+    /// were opened, not after it: then nothing has to be sorted.
     newest_expiry: u64,
     is_unsorted: bool,
     /// The length of each record, while all are of one length; otherwise 0. The position of a record then does not
@@ -144,7 +143,7 @@ impl Ledger {
         self.count > 0 && self.first_expiry <= now.as_micros()
     }
 
-    /// The holds in the order of their records.
+    /// The holds in the order in which they were opened.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Hold<'_>> {
         let mut records = &self.records[..];
         std::iter::from_fn(move || {
@@ -154,7 +153,7 @@ impl Ledger {
         })
     }
 
-    /// The expiries of all holds, or of the metered ones, in their order; among equals, the order of their records decides.
+    /// The expiries of all holds, or of the metered ones, in their order; among equals, the first opened comes first.
     pub(crate) fn expiries(&self, only_metered: bool) -> Expiries {
         let mut expiries = Expiries::with_capacity(self.count);
         self.for_each(only_metered, |expiry| expiries.push(expiry));
@@ -210,7 +209,7 @@ impl Ledger {
         Some(drain)
     }
 
-    /// Calls `each` with the expiry of all holds, or of the metered ones, in the order of their records.
+    /// Calls `each` with the expiry of all holds, or of the metered ones, in the order in which they were opened.
     #[inline]
     fn for_each(&self, only_metered: bool, mut each: impl FnMut(Expiry)) {
         let mut rest = &self.records[..];
@@ -310,15 +309,8 @@ impl Ledger {
         Some((units, metered))
     }
 
-    /// Sets when the hold at `place` expires. If that is not before any other, the hold moves to the end.
+    /// Sets when the hold at `place` expires.
     pub(crate) fn set_expires(&mut self, place: RecordPosition, expires: u64) {
-        if expires >= self.last_expiry
-            && let Some(Hold { id, units, metered, .. }) = self.at(place.at)
-        {
-            let id = SmallVec::<[u8; MAX_HOLD_ID]>::from_slice(id);
-            self.remove(place);
-            return self.push(&Hold { id: &id, units, expires, metered });
-        }
         if let Some(field) = self.records.get_mut(place.at + 5..place.at + HEAD) {
             field.copy_from_slice(&expires.to_le_bytes()[..7]);
         }
@@ -345,7 +337,7 @@ impl Ledger {
         expired
     }
 
-    /// The same while the holds expire in the order of their records: only those that have expired are read.
+    /// The same while the holds expire in the order in which they were opened: only those that have expired are read.
     fn remove_first_expired(&mut self, now: Timestamp) -> Expiries {
         let mut expired = Expiries::new();
         let mut rest = &self.records[..];
@@ -525,26 +517,6 @@ mod tests {
                 assert!(expired.into_iter().eq(expected), "{now}");
             }
         }
-    }
-
-    #[test]
-    fn renewed_holds_stay_in_the_order_in_which_they_expire() {
-        let mut found = ledger((1..=20).map(|units| (units, u64::from(units))));
-        for (id, expires) in [("3", 30), ("20", 31), ("1", 31), ("7", 40), ("7", 41)] {
-            found.set_expires(found.find(id.as_bytes()).unwrap(), expires);
-            assert!(!found.is_unsorted, "{id}");
-            let mut fresh = Ledger::default();
-            found.iter().for_each(|hold| fresh.push(&hold));
-            let sums = |it: &Ledger| {
-                let times = (it.first_expiry, it.last_expiry, it.newest_expiry);
-                (it.len(), it.held(false), it.held(true), times, it.expiries(false))
-            };
-            assert_eq!(sums(&found), sums(&fresh), "{id}");
-        }
-        // Earlier than another one: its record stays.
-        found.set_expires(found.find(b"20").unwrap(), 35);
-        assert_eq!(found.iter().last().unwrap().id, b"7");
-        assert_eq!(found.expiries(false).iter().map(|it| it.at).max(), Some(41));
     }
 
     #[test]

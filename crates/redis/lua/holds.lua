@@ -1,7 +1,7 @@
 -- The open holds of a key: the body of a function, since few keys have any.
 --
 -- A ledger is a table: the holds as the bytes that are stored (`records`, docs/state-format.md), in the order in which
--- they were opened, or renewed beyond all others; of each, the place behind its record (`ends`), its units, when it expires (`times`) and whether it is
+-- they were opened; of each, the place behind its record (`ends`), its units, when it expires (`times`) and whether it is
 -- metered (`metered`); and what they add up to: the units of all (`held`) and of the metered ones (`in_use`), and when the
 -- first and the last expire (`first`, `last`).
 
@@ -389,8 +389,16 @@ function holds.full(limits)
     end
 end
 
--- Adds a hold at the end of the ledger.
-local function add(ledger, id, units, expires, metered)
+-- Adds a hold to the ledger.
+function holds.open(limits, id, units, expires)
+    if not limits.ledger then
+        holds.attach(limits, new_ledger())
+    end
+    local metered = false
+    for i = 1, #limits do
+        metered = metered or not limits[i].counts_holds
+    end
+    local ledger = limits.ledger
     local count = ledger.count + 1
     ledger.records = ledger.records .. pack('<BI4I7', #id + (metered and 128 or 0), units, expires) .. id
     ledger.ends[count], ledger.units[count] = #ledger.records + 1, units
@@ -401,18 +409,6 @@ local function add(ledger, id, units, expires, metered)
     ledger.first, ledger.last = math.min(ledger.first, expires), math.max(ledger.last, expires)
 end
 
--- Opens a hold.
-function holds.open(limits, id, units, expires)
-    if not limits.ledger then
-        holds.attach(limits, new_ledger())
-    end
-    local metered = false
-    for i = 1, #limits do
-        metered = metered or not limits[i].counts_holds
-    end
-    add(limits.ledger, id, units, expires, metered)
-end
-
 -- A settle or renew, as `operate` in decide.lua.
 function holds.operate(key, limits, now, at, existed, operation, id, used, ttl)
     local ledger = limits.ledger
@@ -420,17 +416,13 @@ function holds.operate(key, limits, now, at, existed, operation, id, used, ttl)
     if not number then
         return decision(limits, now, 0, NEVER, 0), true
     end
-    local units, metered, time = ledger.units[number], ledger.metered[number], now + (ttl or 0)
-    if operation == 'renew' and time >= ledger.last then
-        -- At the end, so that holds of one lifetime stay in the order in which they expire.
-        remove(ledger, number)
-        add(ledger, id, units, time, metered)
-    elseif operation == 'renew' then
-        local place = number > 1 and ledger.ends[number - 1] or 1
+    if operation == 'renew' then
+        local place, time = number > 1 and ledger.ends[number - 1] or 1, now + ttl
         ledger.records = sub(ledger.records, 1, place + 4) .. pack('<I7', time) .. sub(ledger.records, place + HEAD)
         ledger.times[number] = time
         count_times(ledger)
     else
+        local units, metered = ledger.units[number], ledger.metered[number]
         remove(ledger, number)
         if metered and (used or units) > 0 then
             charge(limits.kept or limits, now, used or units)
