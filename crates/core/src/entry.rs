@@ -142,6 +142,15 @@ impl Entry {
         }
     }
 
+    /// The window of `now` that all fixed windows of the policy have in common: the latest of their starts, and the earliest
+    /// of their ends. `None` if it has none.
+    #[must_use]
+    pub fn common_window(&self, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
+        let windows = self.limits().filter_map(|(limit, state)| limit.window_at(state, now));
+        let (start, end) = windows.reduce(|one, other| (one.0.max(other.0), one.1.min(other.1)))?;
+        Some((Timestamp::ahead(start), Timestamp::ahead(end)))
+    }
+
     /// The same entry under an equal policy, so that both are one object.
     #[must_use]
     pub fn under(self, policy: &Policy) -> Self {

@@ -139,17 +139,21 @@ impl PreparedPolicy {
     /// Enables leases: for a key with much traffic, the process takes up to `units` at once and allows
     /// requests from them without calling the store. 0 or 1 disables leases. No effect with a store in this process.
     ///
+    /// What is spent in `[s, t]` was taken in `[s - l, t]`, where `l` is the lifetime of leases; of a fixed window, exactly `N`
+    /// units pass in each, because no unit of one window is spent in the next.
+    ///
     /// # Errors
-    /// [`StoreError::Settings`] unless the policy is one limit, `gcra`, `token-bucket` or
-    /// `leaky-bucket`, without `borrow` and with `refill=continuous`. For other policies, taking several units at once
-    /// differs from taking them one by one.
+    /// [`StoreError::Settings`] if a limit of the policy is a `leaky-queue` or `concurrency`, or has `borrow` or `count=all`:
+    /// taking several units at once then differs from taking them one by one.
     pub fn lease(&self, units: u32) -> Result<Self, StoreError> {
         let policy = &self.0.policy;
-        let fits = matches!(policy.limits(), [limit] if limit.can_lease());
-        if units > 1 && !fits {
+        let unsuitable = policy.limits().iter().find_map(|it| Some((it, it.why_no_lease()?)));
+        if units > 1
+            && let Some((limit, reason)) = unsuitable
+        {
             return Err(StoreError::Settings(format!(
-                "invalid policy `{policy}` for a lease: expected one limit of gcra, token-bucket or leaky-bucket \
-                 without `borrow`"
+                "invalid policy `{policy}` for a lease: `{limit}` cannot have one, because {reason}; expected limits \
+                 without `borrow` and `count=all`, and no `leaky-queue` or `concurrency`"
             )));
         }
         Ok(Self::with(policy, PolicySettings { lease: units, ..self.0.settings }))
@@ -270,11 +274,43 @@ mod tests {
 
     #[test]
     fn lease_unsuitable_policy_is_rejected() {
-        for policy in ["fixed-window:1/1s", "leaky-queue:1/1s", "gcra:1/1s:borrow"] {
+        for (policy, limit, reason) in [
+            ("leaky-queue:1/1s", "leaky-queue:1/1s", "it delays each request"),
+            ("gcra:9/1s,gcra:1/1s:borrow", "gcra:1/1s:borrow", "more than is available"),
+            (
+                "token-bucket:1/1s:refill=interval:borrow",
+                "token-bucket:1/1s:",
+                "more than is available",
+            ),
+            ("concurrency:1/1s", "concurrency:1/1s", "it limits open holds"),
+            (
+                "fixed-window:1/1s:count=all",
+                "fixed-window:1/1s:count=all",
+                "it counts denied requests",
+            ),
+            (
+                "sliding-log:1/1s:count=all",
+                "sliding-log:1/1s:count=all",
+                "it counts denied requests",
+            ),
+        ] {
             let policy: PreparedPolicy = policy.parse().unwrap();
             let error = policy.lease(2).unwrap_err().to_string();
-            assert!(error.contains("expected one limit of gcra"), "{error}");
+            assert!(error.contains(&format!("for a lease: `{limit}")), "{error}");
+            assert!(error.contains(reason), "{error}");
             assert!(policy.lease(1).is_ok());
+        }
+    }
+
+    #[test]
+    fn lease_suits_policies_of_which_several_units_may_be_taken_at_once() {
+        for policy in [
+            "gcra:9/1s,leaky-bucket:1/1s",
+            "token-bucket:9/1s:refill=interval,token-bucket:5/1s",
+            "fixed-window:1/1s,fixed-window:1/1s:align=clock,fixed-window:9/day",
+            "sliding-log:9/1s,sliding-counter:9/1s",
+        ] {
+            assert!(policy.parse::<PreparedPolicy>().unwrap().lease(2).is_ok(), "{policy}");
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     local::{
         denial_cache::{DenialCache, QueryToken},
         fallback::LocalFallback,
-        lease::{Leases, RefillToken},
+        lease::{Chunk, Leases, RefillToken},
     },
     native,
     net::{
@@ -790,11 +790,10 @@ impl Inner {
         &self,
         key: &[u8],
         policy: &PlannedPolicy,
-        units: (u32, u32),
+        chunk: Chunk,
         times: (RefillToken, Timestamp),
-        decision: &Decision,
     ) {
-        let lost = self.leases.granted(key, policy, units, times, decision);
+        let lost = self.leases.granted(key, policy, chunk, times);
         if lost > 0 {
             self.context.counts.lease_forfeited.add(lost.into());
         }

@@ -11,7 +11,7 @@ use std::{
 
 use sluicegate_core::{OnError, Operation, Policy, PolicySettings, PreparedPolicy, Share};
 
-use crate::script::Plan;
+use crate::{local::lease::Terms, script::Plan};
 
 /// A policy with its plan and its identity in the caches, which the store attaches to a [`PreparedPolicy`].
 #[derive(Clone, Debug)]
@@ -24,6 +24,8 @@ pub(crate) struct PolicyData {
     pub(crate) policy: Policy,
     pub(crate) plan: Plan,
     pub(crate) settings: PolicySettings,
+    /// How its limits forget units of leases.
+    pub(crate) terms: Terms,
     /// The share of [`OnError::Local`] and its policy, if that is set: usage in replies is then recorded.
     pub(crate) local: Option<(Share, PreparedPolicy)>,
     /// Whether denials count as usage.
@@ -75,6 +77,7 @@ impl PlannedPolicy {
             policy: policy.clone(),
             plan: Plan::new(policy),
             settings,
+            terms: Terms::new(policy),
             local,
             records_denials,
             is_cached: !records_denials && settings.on_error != OnError::Fail,

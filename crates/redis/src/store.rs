@@ -21,7 +21,7 @@ use crate::{
     local::{
         denial_cache::DenialCache,
         fallback::LocalFallback,
-        lease::{LeaseOutcome, Leases, UnspentLease},
+        lease::{self, Chunk, LeaseOutcome, Leases, UnspentLease},
         sync::Ordering,
     },
     net::{context::Context, node_connection::Deadline, topology::Topology, url::Url},
@@ -275,6 +275,8 @@ impl Store for RedisStore {
             if let Operation::Take(cost @ 1..) = operation
                 && policy.settings.lease > 1
                 && cost <= policy.settings.lease
+                // A shorter window ends before a chunk is known to be in it.
+                && policy.terms.window.is_none_or(|it| it > 4 * inner.context.options.deadline)
             {
                 return self.take_leased(planned, cost, deadline).await;
             }
@@ -398,8 +400,10 @@ impl RedisStore {
                 let refill = PlannedOperation { operation: Operation::Take(chunk), ..take };
                 match inner.decide(refill, deadline).await {
                     Ok(decision) if decision.allowed() => {
+                        let window_end = self.window_end(refill, token.sent).await;
                         let now = inner.context.now();
-                        inner.granted(key, policy, (chunk, cost), (token, now), &decision);
+                        let granted = Chunk { units: chunk, cost, decision, window_end };
+                        inner.granted(key, policy, granted, (token, now));
                         inner.record(refill, known, &decision);
                         inner.context.counts.store.one();
                         return Ok(decision.into());
@@ -415,10 +419,36 @@ impl RedisStore {
             let answer = inner.request(take, deadline).await?;
             if answer.allowed() && answer.source == Source::Store {
                 let now = inner.context.now();
-                inner.granted(key, policy, (cost, cost), (token, now), &answer.decision);
+                let granted = Chunk {
+                    units: cost,
+                    cost,
+                    decision: answer.decision,
+                    window_end: policy.terms.unknown_end(),
+                };
+                inner.granted(key, policy, granted, (token, now));
             }
             return Ok(answer);
         }
+    }
+
+    /// When the window of a chunk ends that was just granted.
+    async fn window_end(&self, chunk: PlannedOperation<'_>, sent: Timestamp) -> Timestamp {
+        let (inner, PlannedOperation { key, policy, .. }) = (self.inner(), chunk);
+        if policy.terms.window.is_none() {
+            return policy.terms.unknown_end();
+        }
+        let asked = inner.context.now();
+        let deadline = Deadline::after(inner.context.options.deadline);
+        let end = match self.entry_at(key, deadline).await {
+            Ok((Some(entry), by_store)) => lease::window_end(
+                &entry,
+                &policy.policy,
+                by_store,
+                [sent, asked, inner.context.now()],
+            ),
+            _ => None,
+        };
+        end.unwrap_or_else(|| policy.terms.unknown_end())
     }
 
     /// Refunds unspent units, once, in the background.
@@ -452,7 +482,7 @@ impl RedisStore {
             return;
         }
         let store = Arc::downgrade(&self.0);
-        let every = (self.inner().leases.lifetime / 2).max(Duration::from_millis(1));
+        let every = (self.inner().leases.lifetime / 4).max(Duration::from_millis(1));
         self.inner().context.spawn(async move {
             loop {
                 tokio::time::sleep(every).await;
@@ -482,9 +512,18 @@ impl RedisStore {
     /// [`StoreError::Timeout`] while the store is unavailable.
     pub(crate) async fn entry(&self, key: &[u8]) -> Result<(Option<Entry>, Timestamp), StoreError> {
         let inner = self.inner();
-        let (key, deadline) =
-            (inner.key_or_empty(key)?, Deadline::after(inner.context.options.deadline));
-        let slot = slot(&key);
+        let deadline = Deadline::after(inner.context.options.deadline);
+        self.entry_at(&inner.key_or_empty(key)?, deadline).await
+    }
+
+    /// The same for a key of the store.
+    async fn entry_at(
+        &self,
+        key: &[u8],
+        deadline: Deadline,
+    ) -> Result<(Option<Entry>, Timestamp), StoreError> {
+        let inner = self.inner();
+        let slot = slot(key);
         let mut node = inner.topology.node(slot, deadline).await?;
         let mut asking = false;
         for _ in 0..=MAX_REDIRECTS {
@@ -492,7 +531,7 @@ impl RedisStore {
             if asking {
                 both.cmd("ASKING");
             }
-            both.cmd("GET").arg(&*key).cmd("TIME");
+            both.cmd("GET").arg(key).cmd("TIME");
             let replies = node.commands(&both, deadline).await;
             let mut replies = replies.inspect_err(|_| inner.topology.refresh())?;
             let (time, bytes) = (replies.pop().unwrap_or(Value::Nil), replies.pop());
@@ -504,7 +543,7 @@ impl RedisStore {
                 continue;
             }
             let now = inner.given_time().map_or_else(|| clock(&time), Ok);
-            return Ok((read(&key, &bytes)?, now?));
+            return Ok((read(key, &bytes)?, now?));
         }
         Err(too_many_redirects(slot))
     }

@@ -39,8 +39,6 @@ pub(crate) struct Parameters {
     pub(crate) counts_holds: bool,
     /// Whether its window, or its steps, begin with the first units that an unused key takes.
     pub(crate) begins_with_use: bool,
-    /// Whether taking several units at once equals taking them one by one, as a lease needs.
-    pub(crate) can_lease: bool,
 }
 
 impl Parameters {
@@ -58,7 +56,6 @@ impl Parameters {
             keeps_log: false,
             counts_holds: false,
             begins_with_use: false,
-            can_lease: false,
         }
     }
 }
@@ -190,6 +187,11 @@ pub(crate) trait Algorithm: Clone + PartialEq + Display {
 
     /// Units counted in the window before that of `now`, and in that of `now`, if it estimates by two windows.
     fn window_counts(&self, _state: Option<&Self::State>, _now: Timestamp) -> Option<(u64, u64)> {
+        None
+    }
+
+    /// Start and end of the window of `now`, if units of one window do not count in the next.
+    fn window_at(&self, _state: Option<&Self::State>, _now: Timestamp) -> Option<(u64, u64)> {
         None
     }
 

@@ -370,6 +370,11 @@ impl Algorithm for FixedWindow {
         self.open(state, now).map_or(0, |window| window.used)
     }
 
+    fn window_at(&self, state: Option<&State>, now: Timestamp) -> Option<(u64, u64)> {
+        let State { start, .. } = self.current(state, now);
+        Some((start, self.end(start)))
+    }
+
     fn charge(&self, state: &mut Option<State>, now: Timestamp, cost: u32) {
         let State { start, used } = self.current(state.as_ref(), now);
         *state = Some(State { start, used: (used + u64::from(cost)).min(MAX_COUNT) });

@@ -326,7 +326,6 @@ impl Algorithm for Gcra {
             bucket_size: if one_by_one { 0 } else { self.burst },
             borrow: self.borrow,
             can_reserve: true,
-            can_lease: !self.is_queue() && !self.borrow,
             is_queue: self.is_queue(),
             ..Parameters::new(self.limit, self.period())
         }

@@ -200,6 +200,21 @@ algorithms! { $
     Concurrency,
 }
 
+/// When a limit no longer counts units that were taken at once, [as far as](Limit::forgets) a lease of them needs to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forgets {
+    /// One after the other, at its [rate](Limit::rate).
+    AtRate,
+    /// The units of its rate at once, at the end of each period.
+    InSteps,
+    /// Those of a window at its end.
+    ByWindow,
+    /// A period after they were taken, or later.
+    AfterPeriod,
+    /// When a hold ends.
+    WhenSettled,
+}
+
 /// Calls a function of the algorithm that needs no state.
 macro_rules! of {
     ($limit:expr, |$algorithm:ident| $body:expr) => {
@@ -270,11 +285,30 @@ impl Limit {
         self.parameters().can_reserve
     }
 
-    /// Whether taking several units at once equals taking them one by one, so that a process can take units for later
-    /// requests ([`PreparedPolicy::lease`](crate::PreparedPolicy::lease)).
+    /// Why a process cannot take units for later requests ([`PreparedPolicy::lease`](crate::PreparedPolicy::lease)); `None`
+    /// if it can, because taking several units at once equals taking them one by one.
     #[must_use]
-    pub fn can_lease(&self) -> bool {
-        self.parameters().can_lease
+    pub fn why_no_lease(&self) -> Option<&'static str> {
+        let Parameters { borrow, count_all, is_queue, counts_holds, .. } = self.parameters();
+        match (is_queue, counts_holds, borrow, count_all) {
+            (true, ..) => Some("it delays each request"),
+            (_, true, ..) => Some("it limits open holds"),
+            (_, _, true, _) => Some("a request may take more than is available"),
+            (.., true) => Some("it counts denied requests"),
+            _ => None,
+        }
+    }
+
+    /// When it no longer counts units that were taken at once.
+    #[must_use]
+    pub fn forgets(&self) -> Forgets {
+        match self {
+            Self::Gcra(_) => Forgets::AtRate,
+            Self::IntervalBucket(_) => Forgets::InSteps,
+            Self::FixedWindow(_) => Forgets::ByWindow,
+            Self::SlidingLog(_) | Self::SlidingCounter(_) => Forgets::AfterPeriod,
+            Self::Concurrency(_) => Forgets::WhenSettled,
+        }
     }
 
     /// Whether admitted requests are delayed, one behind the other (`leaky-queue`).
@@ -467,6 +501,10 @@ impl Limit {
 
     pub(crate) fn window_counts(&self, state: &State, now: Timestamp) -> Option<(u64, u64)> {
         dispatch!(self, state, |limit, own| limit.window_counts(own, now))
+    }
+
+    pub(crate) fn window_at(&self, state: &State, now: Timestamp) -> Option<(u64, u64)> {
+        dispatch!(self, state, |limit, own| limit.window_at(own, now))
     }
 
     pub(crate) fn charge(&self, state: &mut State, now: Timestamp, cost: u32) {

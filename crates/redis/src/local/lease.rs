@@ -1,29 +1,39 @@
 //! Leases: for a key with much traffic, the process takes chunks from the store, and allows requests from them.
 //!
-//! A chunk is taken as a whole before any of it is used, and lasts for `lease_lifetime` (ℓ). With n processes that
-//! hold chunks of up to c units, the units admitted in [s, t] were taken in [s - ℓ, t]: at most
-//! `B + r(t - s) + min(n c, r ℓ)`, and `r` in the long run.
+//! A chunk is taken as a whole before any of it is used, and is used within `lease_lifetime` (l). Let A(s, t) be what the
+//! policy promises for an interval. What is spent in [s, t] was taken in [s - l, t]; with n processes that hold chunks of up to
+//! k units, at most min(A(s, t) + n k, A(s - l, t)) are. No unit of a fixed window is spent after its end.
 //!
 //! The first chunk has the cost of its request. Chunks double while they are used up in time, to at most the
 //! chunk of the policy and half of the remaining units: a cold key is taken one by one, and a nearly exhausted key
 //! is not taken as a whole.
 //!
-//! The unspent units of an expired chunk are refunded, once, as far as they are still owed: debt that has drained
-//! was admitted elsewhere, and a refund would admit it twice. Other units are forfeited. If a policy with another rate
-//! replaces the policy of the lease, all of them are, because it is unknown since when the debt drains at that rate.
+//! The unspent units of a chunk that has ended are refunded, once, as far as every limit still counts them: units that a limit
+//! has forgotten were admitted elsewhere, and a refund would admit them twice. Other units are forfeited. If another policy
+//! replaces that of the lease, all of them are, unless both forget units at the same rate. How long a limit counts the units
+//! ([`Terms`]):
 //!
-//! No decision tells the debt, because the open holds of the key, of any process, count in all of its numbers. Therefore a
-//! lease counts the debt of its own chunks, as the limit would without other requests: the debt in the store is at least
-//! that, and the unspent units are the newest part of it. Requests use the oldest units first, and a request takes the next
-//! chunk only if its cost is more than the unspent units. Therefore all unspent units are of the newest chunk.
+//! - *The gcra family* forgets them as the debt drains. No decision tells the debt, because the open holds of the key, of any
+//!   process, count in all of its numbers. Therefore a lease counts the debt of its own chunks, as the limit that drains first
+//!   would without other requests: the debt in the store is at least that, and the unspent units are the newest part of it.
+//! - *Logs, counters and buckets that are refilled in steps* take a refund off their newest units, which may be those of others.
+//!   Then those of others count as early as ours. A refund therefore has to arrive within l of the take, so that what is spent still was taken at most l
+//!   before; units are used within the first half of that.
+//! - *Fixed windows* forget them at the end of the window. When the window of a chunk ends is read from the entry, since open
+//!   holds make `reset_after` longer; if the window may have begun after the chunk was taken, the chunk is forfeited.
 //!
-//! Refunds and resets by the application lower that debt when they begin and when they end, because the store applies them
+//! Requests use the oldest units first, and a request takes the next chunk only if its cost is more than the unspent units.
+//! Therefore all unspent units are of the newest chunk.
+//!
+//! Refunds and resets by the application lower what is owed when they begin and when they end, because the store applies them
 //! at some time in between. `model` compares refunds of unspent units with a key whose unspent units were never taken.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use ahash::RandomState;
-use sluicegate_core::{Answer, Decision, Outcome, Source, Timestamp, as_micros};
+use sluicegate_core::{
+    Answer, Decision, Entry, Forgets, Outcome, Policy, Source, Timestamp, as_micros,
+};
 
 use super::sync::{AtomicBool, AtomicUsize, Lock, Ordering};
 use crate::PlannedPolicy;
@@ -56,6 +66,10 @@ struct Lease {
     next: u32,
     /// When the debt of the chunks, without units that were returned, has drained.
     owed_until: Timestamp,
+    /// Until when a refund must arrive.
+    refund_until: Timestamp,
+    /// Units of the newest chunk that the application has not refunded since.
+    chunk: u64,
     last: Decision,
     decided_at: Timestamp,
     removals: Removals,
@@ -74,7 +88,7 @@ struct Removals {
 /// later.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RefillToken {
-    sent: Timestamp,
+    pub(crate) sent: Timestamp,
     removals: Removals,
 }
 
@@ -85,6 +99,30 @@ pub(crate) struct UnspentLease {
     pub(crate) policy: PlannedPolicy,
     pub(crate) left: u32,
     owed_until: Timestamp,
+    refund_until: Timestamp,
+    chunk: u64,
+}
+
+/// How the limits of a policy forget units that were taken at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// The fastest rate of its limits of the gcra family: units, and the microseconds in which they drain.
+    drain: Option<(u32, u64)>,
+    /// How long after the take a refund may arrive at most, if it has a limit of another kind, windows aside.
+    refund_within: Option<Duration>,
+    /// The shortest of its fixed windows.
+    pub(crate) window: Option<Duration>,
+}
+
+/// A chunk that the store has granted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Chunk {
+    pub(crate) units: u32,
+    /// Of which its request uses these at once.
+    pub(crate) cost: u32,
+    pub(crate) decision: Decision,
+    /// When its window ends, by the clock of this process: in the past if that is not known, and never without windows.
+    pub(crate) window_end: Timestamp,
 }
 
 /// Result of a take from a lease.
@@ -129,7 +167,7 @@ impl Leases {
         if let Some(lease) = shard.get_mut(key) {
             if lease.policy.number != policy.number {
                 // At another rate, the debt that this lease counts may have drained in the store.
-                let is_owed = has_same_rate(&lease.policy, policy);
+                let is_owed = lease.policy.terms.is_like(&policy.terms);
                 *expired = lease.unspent(key).map(|it| if is_owed { it } else { it.forfeited() });
                 *lease = Lease {
                     removals: lease.removals,
@@ -138,6 +176,11 @@ impl Leases {
             } else if now >= lease.until {
                 *expired = lease.unspent(key);
                 lease.left = 0;
+                let is_known = lease.refund_until > Timestamp::EPOCH;
+                if policy.terms.window.is_some() && is_known && now >= lease.refund_until {
+                    // A chunk that opens a window is forfeited: nothing shows that it is in that one.
+                    lease.next = 1;
+                }
             }
             return match lease.left.checked_sub(cost) {
                 Some(left) => {
@@ -157,37 +200,46 @@ impl Leases {
         refill
     }
 
-    /// Adds a chunk that the store has granted, of which `cost` units are used immediately. Returns the number of
-    /// units that are lost, because the lease has another policy by now, was reset or does not exist.
+    /// Adds a chunk that the store has granted. Returns the number of units that are lost, because the lease has another
+    /// policy by now, was reset or does not exist.
     pub(crate) fn granted(
         &self,
         key: &[u8],
         policy: &PlannedPolicy,
-        (chunk, cost): (u32, u32),
+        chunk: Chunk,
         (token, now): (RefillToken, Timestamp),
-        decision: &Decision,
     ) -> u32 {
         let RefillToken { sent, removals } = token;
+        let Chunk { units, cost, decision, window_end } = chunk;
         let is_current = |lease: &&mut Lease| {
             lease.policy.number == policy.number && lease.removals.resets == removals.resets
         };
         let mut shard = self.shard(key).lock();
-        let Some(lease) = shard.get_mut(key).filter(is_current) else { return chunk - cost };
+        let Some(lease) = shard.get_mut(key).filter(is_current) else { return units - cost };
         let lost = if now >= lease.until { std::mem::take(&mut lease.left) } else { 0 };
+        let terms = &policy.terms;
         // This request uses all units of the previous chunk, because they are less than its cost.
-        lease.until = sent + self.lifetime;
-        lease.left = lease.left.saturating_add(chunk - cost);
+        lease.until =
+            sent + if terms.refund_within.is_some() { self.lifetime / 2 } else { self.lifetime };
+        lease.until = lease.until.min(window_end);
+        let within = terms.refund_within.map(|span| sent + self.lifetime.min(span));
+        lease.refund_until = within.map_or(window_end, |it| it.min(window_end));
+        lease.left = lease.left.saturating_add(units - cost);
         lease.next =
-            chunk.saturating_mul(2).min(decision.remaining / 2).clamp(1, policy.settings.lease);
-        let owed_until = lease.owed_until.max(sent) + drain_time(policy, chunk.into());
+            units.saturating_mul(2).min(decision.remaining / 2).clamp(1, policy.settings.lease);
+        if units > cost && now >= window_end {
+            lease.next = 1;
+        }
+        let owed_until = lease.owed_until.max(sent) + terms.drain_time(units.into());
         // Others may have refunded.
         lease.owed_until = owed_until.min(sent + decision.reset_after);
+        lease.chunk = units.into();
         let refunded = lease.removals.refunded_units.saturating_sub(removals.refunded_units);
         if refunded > 0 {
             // The store may have refunded these units after it granted the chunk.
             lease.lower_debt(refunded);
         }
-        (lease.last, lease.decided_at) = (*decision, now);
+        (lease.last, lease.decided_at) = (decision, now);
         lost
     }
 
@@ -249,6 +301,8 @@ impl Lease {
             until: never,
             next: 1,
             owed_until: never,
+            refund_until: never,
+            chunk: 0,
             last: policy.plan.unused_decision,
             decided_at: never,
             removals: Removals::default(),
@@ -263,9 +317,10 @@ impl Lease {
 
     /// Subtracts `units` that the store refunds, rounded up.
     fn lower_debt(&mut self, units: u64) {
-        let drained_in = as_micros(drain_time(&self.policy, units)).saturating_add(1);
+        let drained_in = as_micros(self.policy.terms.drain_time(units)).saturating_add(1);
         let rest = self.owed_until.as_micros().saturating_sub(drained_in);
         self.owed_until = Timestamp::saturating_from_micros(rest);
+        self.chunk = self.chunk.saturating_sub(units);
     }
 
     /// The unspent units, which no longer count as debt, because they may be refunded.
@@ -273,9 +328,10 @@ impl Lease {
         if self.left == 0 {
             return None;
         }
-        let (left, owed_until, policy) = (self.left, self.owed_until, self.policy.clone());
+        let (left, policy) = (self.left, self.policy.clone());
+        let Self { owed_until, refund_until, chunk, .. } = *self;
         self.lower_debt(left.into());
-        Some(UnspentLease { key: key.into(), policy, left, owed_until })
+        Some(UnspentLease { key: key.into(), policy, left, owed_until, refund_until, chunk })
     }
 
     /// The last decision of the store, with the unspent units added.
@@ -291,39 +347,113 @@ impl Lease {
 impl UnspentLease {
     /// The same units, of which none is owed.
     fn forfeited(self) -> Self {
-        Self { owed_until: Timestamp::EPOCH, ..self }
+        Self { refund_until: Timestamp::EPOCH, ..self }
     }
 
     /// Number of units that are still owed, and may be refunded, if the refund arrives within `late`.
     pub(crate) fn owed(&self, now: Timestamp, late: Duration) -> u32 {
-        let Some(gcra) = self.policy.policy.as_gcra() else { return 0 };
-        let then = (now + late).as_micros();
-        let owed = u128::from(self.owed_until.as_micros().saturating_sub(then));
-        let units = owed * u128::from(gcra.limit()) / gcra.period().as_micros().max(1);
-        u32::try_from(units).unwrap_or(u32::MAX).min(self.left)
+        let terms = &self.policy.terms;
+        let then = now + late;
+        if then > self.refund_until {
+            return 0;
+        }
+        // The unspent units are part of the newest chunk, and the application may have refunded that.
+        let of_windows = if terms.counts_chunks() { self.chunk } else { u64::MAX };
+        let debt = as_micros(self.owed_until.since(then));
+        let owed = of_windows.min(terms.drained_units(debt)).min(self.left.into());
+        u32::try_from(owed).unwrap_or(self.left)
     }
 }
 
-/// Whether the debt of both policies drains alike.
-fn has_same_rate(one: &PlannedPolicy, other: &PlannedPolicy) -> bool {
-    let (Some(one), Some(other)) = (one.policy.as_gcra(), other.policy.as_gcra()) else {
-        return false;
-    };
-    u128::from(one.limit()) * other.period().as_micros()
-        == u128::from(other.limit()) * one.period().as_micros()
+impl Terms {
+    pub(crate) fn new(policy: &Policy) -> Self {
+        let mut terms = Self { drain: None, refund_within: None, window: None };
+        let shorter = |one: Option<Duration>, other| Some(one.map_or(other, |it| it.min(other)));
+        for limit in policy.limits() {
+            let (units, period) = limit.rate();
+            match limit.forgets() {
+                Forgets::AtRate => {
+                    let rate = (units, as_micros(period));
+                    if terms.drain.is_none_or(|other| is_faster(rate, other)) {
+                        terms.drain = Some(rate);
+                    }
+                }
+                Forgets::InSteps => {
+                    terms.refund_within = shorter(terms.refund_within, Duration::MAX);
+                }
+                Forgets::AfterPeriod => {
+                    terms.refund_within = shorter(terms.refund_within, period);
+                }
+                Forgets::ByWindow => terms.window = shorter(terms.window, period),
+                Forgets::WhenSettled => {}
+            }
+        }
+        terms
+    }
+
+    /// When the window of a chunk ends if that is not known.
+    pub(crate) const fn unknown_end(&self) -> Timestamp {
+        if self.window.is_some() { Timestamp::EPOCH } else { Timestamp::MAX }
+    }
+
+    /// Whether it has a limit of another kind than the gcra family.
+    const fn counts_chunks(&self) -> bool {
+        self.window.is_some() || self.refund_within.is_some()
+    }
+
+    /// Whether units that were taken under `self` are forgotten in the same way after a change to `other`: the store then
+    /// carries the debt over as it is.
+    fn is_like(&self, other: &Self) -> bool {
+        let (Some(one), Some(two)) = (self.drain, other.drain) else { return false };
+        !self.counts_chunks()
+            && !other.counts_chunks()
+            && !is_faster(one, two)
+            && !is_faster(two, one)
+    }
+
+    /// The time in which `units` drain, rounded down to microseconds.
+    fn drain_time(&self, units: u64) -> Duration {
+        let micros = self.drain.map_or(0, |(rate, period)| {
+            u128::from(units) * u128::from(period) / u128::from(rate.max(1))
+        });
+        Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+    }
+
+    /// The units that drain in a time, rounded down; without a limit of the gcra family, all.
+    fn drained_units(&self, micros: u64) -> u64 {
+        self.drain.map_or(u64::MAX, |(rate, period)| {
+            let units = u128::from(micros) * u128::from(rate) / u128::from(period.max(1));
+            u64::try_from(units).unwrap_or(u64::MAX)
+        })
+    }
 }
 
-/// The time in which `units` drain, rounded down to microseconds.
-fn drain_time(policy: &PlannedPolicy, units: u64) -> Duration {
-    let micros = policy.policy.as_gcra().map_or(0, |gcra| {
-        u128::from(units) * gcra.period().as_micros() / u128::from(gcra.limit().max(1))
-    });
-    Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+/// Whether the first rate, units per microseconds, is greater.
+fn is_faster(one: (u32, u64), other: (u32, u64)) -> bool {
+    u128::from(one.0) * u128::from(other.1) > u128::from(other.0) * u128::from(one.1)
+}
+
+/// When the window of a chunk ends, by the clock of the process: the chunk was sent at `sent`, and the entry was asked for at
+/// `asked` and read at `read`. The store had the time `by_store` as it read it. `None` if the window may have begun after the
+/// chunk was taken.
+pub(crate) fn window_end(
+    entry: &Entry,
+    policy: &Policy,
+    by_store: Timestamp,
+    [sent, asked, read]: [Timestamp; 3],
+) -> Option<Timestamp> {
+    let (start, end) = entry.common_window(by_store).filter(|_| entry.policy() == policy)?;
+    // The clock of the process may run slower than that of the store, by less than a thousandth.
+    let (elapsed, left) = (read.since(sent), end.since(by_store));
+    let is_known = start + elapsed + elapsed / 1000 <= by_store;
+    is_known.then(|| asked + (left - left / 1000))
 }
 
 #[cfg(shuttle)]
 mod schedules;
 
+#[cfg(test)]
+mod fleet;
 #[cfg(test)]
 mod model;
 #[cfg(test)]

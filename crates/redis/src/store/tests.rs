@@ -80,7 +80,8 @@ fn add_leased_units(inner: &Inner) {
     let LeaseOutcome::Refill(.., token) = outcome else { panic!("{outcome:?}") };
     let decision =
         Decision { reset_after: Duration::from_hours(24 * 300), ..policy.plan.unused_decision };
-    assert_eq!(inner.leases.granted(b"k", &policy, (100, 1), (token, now), &decision), 0);
+    let granted = Chunk { units: 100, cost: 1, decision, window_end: Timestamp::MAX };
+    assert_eq!(inner.leases.granted(b"k", &policy, granted, (token, now)), 0);
 }
 
 fn forfeited(inner: &Inner) -> u64 {

@@ -80,7 +80,8 @@ impl World {
             binding: 0,
         };
         let is_reset = self.resets_done.load(Ordering::SeqCst) > resets_before;
-        let lost = leases.granted(b"k", policy, (chunk, 1), (token, self.now()), &decision);
+        let granted = Chunk { units: chunk, cost: 1, decision, window_end: Timestamp::MAX };
+        let lost = leases.granted(b"k", policy, granted, (token, self.now()));
         assert!(
             lost >= chunk - 1 || !is_reset,
             "a chunk requested before a reset is used after it"

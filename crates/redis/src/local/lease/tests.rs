@@ -36,6 +36,10 @@ fn take(leases: &Leases, policy: &PlannedPolicy, cost: u32, now: Timestamp) -> R
     }
 }
 
+fn chunk_of(units: u32, cost: u32, decision: Decision) -> Chunk {
+    Chunk { units, cost, decision, window_end: Timestamp::MAX }
+}
+
 /// Begins to request a chunk, for a request of `cost` units.
 fn send(leases: &Leases, policy: &PlannedPolicy, cost: u32, now: Timestamp) -> RefillToken {
     match leases.take(b"k", policy, cost, now, &mut None) {
@@ -52,7 +56,8 @@ fn refill(
     reset_after: u64,
 ) {
     let token = send(leases, policy, cost, now);
-    let _ = leases.granted(b"k", policy, (chunk, cost), (token, now), &answer(400, reset_after));
+    let _ =
+        leases.granted(b"k", policy, chunk_of(chunk, cost, answer(400, reset_after)), (token, now));
 }
 
 /// The unspent units, and those still owed.
@@ -72,7 +77,8 @@ fn take_busy_key_doubles_its_chunks() {
             LeaseOutcome::Refill(_, chunk, token) => {
                 chunks.push(chunk);
                 let decision = answer(900, 100);
-                let _ = leases.granted(b"k", &policy, (chunk, 1), (token, at(10)), &decision);
+                let _ =
+                    leases.granted(b"k", &policy, chunk_of(chunk, 1, decision), (token, at(10)));
             }
             LeaseOutcome::Taken(answer) => {
                 assert!(answer.allowed() && answer.source == Source::Lease);
@@ -90,7 +96,7 @@ fn take_expired_lease_returns_the_units_still_owed() {
     let leases = Leases::new(10, Duration::from_millis(60), RandomState::new());
     let policy = leased(100);
     let token = send(&leases, &policy, 1, at(0));
-    let _ = leases.granted(b"k", &policy, (100, 1), (token, at(5)), &answer(0, 1000));
+    let _ = leases.granted(b"k", &policy, chunk_of(100, 1, answer(0, 1000)), (token, at(5)));
     assert_eq!(take(&leases, &policy, 9, at(5)).unwrap().remaining, 90);
     assert!(leases.expired(Some(at(59))).is_empty());
     let mut expired = None;
@@ -170,7 +176,7 @@ fn refunded_while_a_chunk_is_requested_lowers_the_debt_of_the_chunk() {
     let leases = Leases::new(10, Duration::from_millis(60), RandomState::new());
     let token = send(&leases, &policy, 1, at(0));
     leases.refunded(b"k", 30);
-    let _ = leases.granted(b"k", &policy, (100, 1), (token, at(0)), &answer(400, 1000));
+    let _ = leases.granted(b"k", &policy, chunk_of(100, 1, answer(400, 1000)), (token, at(0)));
     assert_eq!(unspent(&leases, at(10)), [(99, 59)]);
 }
 
@@ -188,9 +194,9 @@ fn forget_while_a_chunk_is_requested_loses_the_chunk() {
             let _ = send(&leases, &other, 1, now);
             let _ = send(&leases, &policy, 1, now);
         }
-        assert_eq!(leases.granted(b"k", &policy, (100, 1), (token, now), &decision), 99);
+        assert_eq!(leases.granted(b"k", &policy, chunk_of(100, 1, decision), (token, now)), 99);
         let token = send(&leases, &policy, 1, now);
-        assert_eq!(leases.granted(b"k", &policy, (10, 1), (token, now), &decision), 0);
+        assert_eq!(leases.granted(b"k", &policy, chunk_of(10, 1, decision), (token, now)), 0);
         assert_eq!(unspent(&leases, at(5)), [(9, 5)]);
     }
 }
@@ -232,7 +238,7 @@ fn take_nearly_exhausted_key_gets_small_chunks() {
     let leases = Leases::new(2, Duration::from_secs(1), RandomState::new());
     let policy = leased(100);
     let token = send(&leases, &policy, 64, at(0));
-    let _ = leases.granted(b"k", &policy, (64, 64), (token, at(0)), &answer(10, 990));
+    let _ = leases.granted(b"k", &policy, chunk_of(64, 64, answer(10, 990)), (token, at(0)));
     assert_eq!(take(&leases, &policy, 1, at(0)).unwrap_err(), 5);
     leases.denied(b"k");
     assert_eq!(take(&leases, &policy, 1, at(0)).unwrap_err(), 1);
