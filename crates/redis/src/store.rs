@@ -1,18 +1,20 @@
 //! The store on Redis or Valkey.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     sync::{Arc, Weak},
     time::Duration,
 };
 
+use futures_util::future::{join, join_all};
 use parking_lot::RwLock;
 use redis::{Pipeline, Value, from_redis_value_ref};
 use sluicegate_commands::CommandError;
 use sluicegate_core::{
-    Answer, Applied, Counters, Entry, KeyedOperation, MAX_KEY, NodeHealth, Operation, ReadEntry,
-    RemoteStatus, Request, Source, StateError, StateFault, Store, StoreError, StoreId, StoreStatus,
-    Timestamp,
+    Answer, Applied, Counters, Entry, KeyedOperation, MAX_KEY, NodeHealth, Operation,
+    PolicySettings, ReadEntry, RemoteStatus, Request, Source, StateError, StateFault, Store,
+    StoreError, StoreId, StoreStatus, Timestamp,
 };
 
 use crate::{
@@ -272,9 +274,7 @@ impl Store for RedisStore {
             if operation.id().is_some() {
                 return inner.apply_hold(planned, deadline).await;
             }
-            if let Operation::Take(cost @ 1..) = operation
-                && policy.settings.lease > 1
-                && cost <= policy.settings.lease
+            if let Some(cost) = leased_cost(policy.settings, operation)
                 // A shorter window ends before a chunk is known to be in it.
                 && policy.terms.window.is_none_or(|it| it > 4 * inner.context.options.deadline)
             {
@@ -288,15 +288,20 @@ impl Store for RedisStore {
     }
 
     /// Sends one pipeline per cluster slot (one without a cluster), all at the same time. Each operation is atomic, the
-    /// batch is not. Operations on one key are applied in order, unless the server has flushed its scripts. Uses no
-    /// leases.
+    /// batch is not. Operations on one key are applied in order, unless the server has flushed its scripts. Takes under
+    /// policies with leases are decided beside the others, in order among themselves.
     fn apply_many<'a>(
         &'a self,
         operations: &'a [KeyedOperation<'a>],
     ) -> Applied<'a, Vec<Result<Answer, StoreError>>> {
         let inner = self.inner();
         let Some(now) = inner.given_time() else {
-            return Applied::later(inner.send_many(operations));
+            let is_leased =
+                |it: &KeyedOperation<'_>| leased_cost(it.policy.settings(), it.operation).is_some();
+            return match operations.iter().any(is_leased) {
+                true => Applied::later(self.apply_leased(operations, is_leased)),
+                false => Applied::later(inner.send_many(operations)),
+            };
         };
         Applied::later(async move {
             let mut answers = Vec::with_capacity(operations.len());
@@ -359,7 +364,48 @@ impl Store for RedisStore {
 
 // Takes from leases: refills them from the store one request at a time, and refunds unspent units.
 
+/// The units of a take that a lease may decide.
+const fn leased_cost(settings: PolicySettings, operation: Operation<'_>) -> Option<u32> {
+    match operation {
+        Operation::Take(cost) if cost > 0 && settings.lease > 1 && cost <= settings.lease => {
+            Some(cost)
+        }
+        _ => None,
+    }
+}
+
 impl RedisStore {
+    /// Applies operations of which some are takes under policies with leases: those of one key one after the other, and
+    /// all others as one batch.
+    async fn apply_leased(
+        &self,
+        operations: &[KeyedOperation<'_>],
+        is_leased: impl Fn(&KeyedOperation<'_>) -> bool,
+    ) -> Vec<Result<Answer, StoreError>> {
+        let mut by_key: BTreeMap<&[u8], Vec<usize>> = BTreeMap::new();
+        let (mut rest, mut places) = (Vec::new(), Vec::new());
+        for (place, operation) in operations.iter().enumerate() {
+            if is_leased(operation) {
+                by_key.entry(operation.key).or_default().push(place);
+            } else {
+                rest.push(*operation);
+                places.push(place);
+            }
+        }
+        let takes = by_key.into_values().map(async |places| {
+            let mut answers = Vec::with_capacity(places.len());
+            for place in places {
+                answers.push((place, self.apply(operations[place].into()).await));
+            }
+            answers
+        });
+        let (takes, rest) = join(join_all(takes), self.inner().send_many(&rest)).await;
+        let mut answers: Vec<_> =
+            takes.into_iter().flatten().chain(places.into_iter().zip(rest)).collect();
+        answers.sort_unstable_by_key(|(place, _)| *place);
+        answers.into_iter().map(|(_, answer)| answer).collect()
+    }
+
     /// Takes from a lease, or takes the next chunk, one request at a time.
     pub(crate) async fn take_leased(
         &self,

@@ -3,7 +3,7 @@
 use std::{rc::Rc, sync::Arc};
 
 use ahash::{AHashMap, AHashSet};
-use sluicegate_core::{Operation, Policy, closest, one_of};
+use sluicegate_core::{Operation, Policy, PreparedPolicy, closest, one_of};
 
 use crate::{
     attribute::Attribute,
@@ -15,7 +15,7 @@ use crate::{
     index::Index,
     rule::Rule,
     set::{RuleSet, sorted},
-    tree::{Entry, Kind, Node},
+    tree::{Entry, Fields, Kind, Node},
 };
 
 /// Maximum number of rules.
@@ -45,7 +45,11 @@ type WildcardId = (usize, usize, Rc<str>, Option<Rc<str>>);
 #[derive(Debug, Default)]
 pub(crate) struct RuleSetBuilder {
     policies: Vec<Policy>,
+    /// The units of a lease under each policy; 0: none is set.
+    leases: Vec<u32>,
     by_text: AHashMap<String, usize>,
+    /// Policies with leases, by those without and the units.
+    leased: AHashMap<(usize, u32), usize>,
     names: AHashMap<Box<str>, usize>,
     /// Names of policies, valid or not.
     defined: AHashMap<Box<str>, Definition>,
@@ -98,8 +102,16 @@ impl RuleSetBuilder {
             return Err(fault(self.duplicate("policy", &entry.key, *first)));
         }
         self.defined.insert((*entry.key).into(), here);
-        let text = entry.value.text("policy")?;
-        let index = self.parse_policy(&entry.value, text)?;
+        let index = if let Kind::Map(_) = &entry.value.kind {
+            let mut fields = Fields::of(&entry.value, "a policy")?;
+            let policy = fields.require("policy", "a policy such as `gcra:30/1m`")?;
+            let index = self.parse_policy(policy, policy.text("policy")?)?;
+            let index = self.lease(&mut fields, Some(index))?.unwrap_or(index);
+            fields.finish()?;
+            index
+        } else {
+            self.parse_policy(&entry.value, entry.value.text("policy")?)?
+        };
         self.names.insert((*entry.key).into(), index);
         Ok(())
     }
@@ -229,11 +241,38 @@ impl RuleSetBuilder {
         Ok(index)
     }
 
+    /// The index of the policy beside the field `lease`, with that lease.
+    pub(crate) fn lease(
+        &mut self,
+        fields: &mut Fields<'_>,
+        policy: Option<usize>,
+    ) -> Result<Option<usize>, Fault> {
+        let at = fields.position_of("lease");
+        let Some(units) = fields.number("lease", 0)? else { return Ok(policy) };
+        let fault = |message: String| Err(Fault::new(at, message));
+        let Some(index) = policy else {
+            return fault("invalid `lease` without `policy`: expected both".to_owned());
+        };
+        // It is invalid, and its error is recorded.
+        let Some(policy) = self.policies.get(index).cloned() else { return Ok(Some(index)) };
+        if let Err(error) = PreparedPolicy::new(&policy).lease(units) {
+            return fault(error.to_string());
+        }
+        let next = self.policies.len();
+        let index = *self.leased.entry((index, units)).or_insert(next);
+        if index == next {
+            self.policies.push(policy);
+            self.leases.push(units);
+        }
+        Ok(Some(index))
+    }
+
     /// The index of `policy`, which is added if it is new.
     pub(crate) fn intern_policy(&mut self, policy: Policy) -> usize {
         let text = policy.to_string();
         *self.by_text.entry(text).or_insert_with(|| {
             self.policies.push(policy);
+            self.leases.push(0);
             self.policies.len() - 1
         })
     }
@@ -252,6 +291,7 @@ impl RuleSetBuilder {
             compiled: CompiledRules::of(native(), |position| index.known(position)),
             index,
             policies: self.policies,
+            leases: self.leases,
             names: self.names,
             rules: self.rules,
             domains: self.domains,

@@ -95,7 +95,10 @@ impl RuleSet {
         if !policies.contains(policy) {
             policies.push(policy.clone());
         }
-        Some(policy.to_string())
+        Some(match self.lease_at(index?) {
+            0 => policy.to_string(),
+            units => format!("{policy}, in leases of up to {units}"),
+        })
     }
 
     fn policy_line(&self, index: Option<usize>, description: &mut RuleDescription) {

@@ -160,6 +160,7 @@ fn read_levels(
         let parts = parts.unwrap_or_default();
         let policy = fields.require("policy", "a policy such as `gcra:30/1m`")?;
         let policy = builder.policy(policy)?;
+        let policy = builder.lease(&mut fields, Some(policy))?.unwrap_or(policy);
         let overrides = fields.read("overrides", |it| overrides(it, builder))?.flatten();
         if overrides
             .iter()

@@ -42,6 +42,8 @@ pub type Matches<'s> = smallvec::SmallVec<[Match<'s>; 2]>;
 #[derive(Clone, Debug, Default)]
 pub struct RuleSet {
     pub(crate) policies: Vec<Policy>,
+    /// The units of a lease under each policy; 0: none is set.
+    pub(crate) leases: Vec<u32>,
     pub(crate) names: AHashMap<Box<str>, usize>,
     pub(crate) rules: Vec<Rule>,
     /// The rules in Sluicegate's own format, in file order.
@@ -60,6 +62,24 @@ impl RuleSet {
     #[must_use]
     pub fn policy(&self, name: &str) -> Option<&Policy> {
         self.policies.get(*self.names.get(name)?)
+    }
+
+    /// The units of a lease that the policy called `name` sets; 0 if it sets none.
+    #[must_use]
+    pub fn lease(&self, name: &str) -> u32 {
+        self.names.get(name).map_or(0, |index| self.lease_at(*index))
+    }
+
+    /// Whether a policy sets a lease.
+    #[must_use]
+    pub fn has_leases(&self) -> bool {
+        self.leases.iter().any(|units| *units > 1)
+    }
+
+    /// The same for the policy with this index in [`all_policies`](Self::all_policies).
+    #[must_use]
+    pub fn lease_at(&self, index: usize) -> u32 {
+        self.leases.get(index).copied().unwrap_or_default()
     }
 
     /// The name of a policy similar to `name`. `None` if there are more than 100 policies, because clients can trigger

@@ -48,6 +48,10 @@ pub(super) struct Store {
         value_parser = on_error
     )]
     on_error: OnError,
+    /// Take up to this many units at once for a hot key, and decide its requests from them without a request to the store,
+    /// under policies that can have leases; a rules file sets its own with `lease`
+    #[arg(long, value_name = "UNITS", default_value_t = 0)]
+    lease: u32,
     /// HTTP status of a denial that is due to an unavailable store; with 429, Envoy gets OVER_LIMIT
     /// instead of UNAVAILABLE
     #[arg(long, value_name = "503|429", default_value = FallbackDenial::default().status().to_string(), value_parser = fallback_denial)]
@@ -67,7 +71,7 @@ impl Store {
         options.max_denial_cache = self.store_denial_cache;
         options.tls.ca = self.store_ca;
         options.tls.client = self.store_cert.zip(self.store_key);
-        store.on_error = self.on_error;
+        (store.on_error, store.lease) = (self.on_error, self.lease);
         (config.store, config.fallback_denial) = (Some(store), self.fallback_denial_status);
     }
 }

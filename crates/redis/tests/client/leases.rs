@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{Operation, PreparedPolicy, Request, Source, Store};
+use sluicegate_core::{KeyedOperation, Operation, PreparedPolicy, Request, Source, Store};
 use sluicegate_redis::RedisStore;
 use sluicegate_testing::{Engine, Server};
 
@@ -137,12 +137,107 @@ async fn lease_eight_clients_of_which_some_die_stay_in_bounds() {
 }
 
 #[tokio::test]
-async fn lease_policy_without_chunks_is_not_leased() {
-    for policy in
-        ["leaky-queue:9/1s", "gcra:9/1s:borrow", "fixed-window:9/1s", "gcra:9/1s,gcra:99/1m"]
+async fn lease_of_each_kind_saves_requests_and_returns_unused_units() {
+    let server = Server::start(Engine::Redis70);
+    for (number, policy) in [
+        "token-bucket:10000/365d:refill=interval",
+        "fixed-window:10000/1d",
+        "fixed-window:10000/365d:align=clock",
+        "fixed-window:10000/year",
+        "sliding-log:10000/1d",
+        "sliding-counter:10000/365d",
+        "gcra:10000/365d,fixed-window:20000/1d,sliding-log:30000/1d",
+    ]
+    .into_iter()
+    .enumerate()
     {
+        let mut options = patient();
+        options.lease_lifetime = Duration::from_mins(5);
+        let store = RedisStore::connect_with(&server.url(), options).await.unwrap();
+        let key = format!("k{number}").into_bytes();
+        let policy = policy.parse::<PreparedPolicy>().unwrap().lease(64).unwrap();
+        for _ in 0..1000 {
+            assert!(store.take(&key, &policy, 1).await.unwrap().allowed());
+        }
+        let counters = store.counters();
+        // 1, 2, 4 ... 64 units, then 64 at a time; some chunks of a window may be forfeited.
+        assert!(counters.lease >= 900, "{policy:?}: {counters:?}");
+        store.close().await;
+        let peek = store.apply(Request::one(&key, &policy, Operation::Peek(0))).await.unwrap();
+        let forfeited = store.counters().lease_forfeited;
+        assert_eq!(u64::from(10_000 - peek.remaining), 1000 + forfeited, "{policy:?}");
+        assert!(forfeited <= 3, "{policy:?}: {forfeited}");
+    }
+}
+
+/// Each client spends what it leased in the window of the lease: no window passes more than its limit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lease_of_a_fixed_window_is_not_spent_in_the_next() {
+    let server = Server::start(Engine::Redis70);
+    let policy = "fixed-window:100/500ms:align=clock".parse::<PreparedPolicy>().unwrap();
+    let policy = policy.lease(30).unwrap();
+    let micros = || {
+        let (seconds, micros): (u64, u64) = server.query("TIME");
+        seconds * 1_000_000 + micros
+    };
+    let begin = micros();
+    let tasks: Vec<_> = (0..4)
+        .map(|_| {
+            let (url, policy) = (server.url(), policy.clone());
+            tokio::spawn(async move {
+                let mut options = patient();
+                options.deadline = Duration::from_millis(100);
+                let store = RedisStore::connect_with(&url, options).await.unwrap();
+                let mut admitted = 0_u64;
+                for _ in 0..1200 {
+                    let answer = store.take(b"k", &policy, 1).await.unwrap();
+                    let decided = matches!(answer.source, Source::Store | Source::Lease);
+                    admitted += u64::from(answer.allowed() && decided);
+                    crate::servers::pass(Duration::from_millis(1)).await;
+                }
+                admitted
+            })
+        })
+        .collect();
+    let mut admitted = 0;
+    for task in tasks {
+        admitted += task.await.unwrap();
+    }
+    let windows = micros() / 500_000 - begin / 500_000 + 1;
+    println!("figure: four clients with leases: {admitted} in {windows} windows of 100 units");
+    assert!(admitted <= windows * 100);
+}
+
+#[tokio::test]
+async fn lease_policy_without_chunks_is_not_leased() {
+    for policy in ["leaky-queue:9/1s", "gcra:9/1s:borrow", "fixed-window:9/1s:count=all"] {
         let error = policy.parse::<PreparedPolicy>().unwrap().lease(10).unwrap_err();
-        assert!(error.to_string().contains("for a lease: expected one limit"), "{error}");
+        assert!(error.to_string().contains("for a lease"), "{error}");
     }
     assert!("token-bucket:9/1s".parse::<PreparedPolicy>().unwrap().lease(10).is_ok());
+}
+
+/// Takes of a batch that a lease decides are in order, beside operations that it does not.
+#[tokio::test]
+async fn lease_decides_takes_of_a_batch() {
+    let server = Server::start(Engine::Redis70);
+    let store = store_of(&server).await;
+    let leased = "gcra:10000/365d".parse::<PreparedPolicy>().unwrap().lease(64).unwrap();
+    let plain: PreparedPolicy = "fixed-window:5/1d".parse().unwrap();
+    for _ in 0..20 {
+        let batch: Vec<_> = (0..10)
+            .map(|place| match place % 2 {
+                0 => KeyedOperation { key: b"hot", policy: &leased, operation: Operation::Take(1) },
+                _ => KeyedOperation { key: b"cold", policy: &plain, operation: Operation::Take(1) },
+            })
+            .collect();
+        for (place, answer) in store.apply_many(&batch).await.into_iter().enumerate() {
+            let answer = answer.unwrap();
+            assert_eq!(answer.limit, [10_000, 5][place % 2]);
+        }
+    }
+    let counters = store.counters();
+    assert!(counters.lease >= 80, "{counters:?}");
+    let cold = store.apply(Request::one(b"cold", &plain, Operation::Peek(1))).await.unwrap();
+    assert!(!cold.allowed());
 }

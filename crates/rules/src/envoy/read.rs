@@ -167,7 +167,7 @@ impl Reader<'_> {
         let detailed_metric = fields.boolean("detailed_metric")?.unwrap_or(false);
         let value_to_metric = fields.boolean("value_to_metric")?.unwrap_or(false);
         let metadata = fields.take("metadata").map(metadata);
-        // These two are extensions of the format.
+        // These two, and `lease`, are extensions of the format.
         let policy = fields.take("policy");
         let on_error = fields.read("on_error", on_error)?;
 
@@ -191,6 +191,7 @@ impl Reader<'_> {
             settings.policy =
                 unit.policy(requests).map(|policy| self.builder.intern_policy(policy));
         }
+        settings.policy = self.builder.lease(fields, settings.policy)?;
         if rate_limit.is_none() && policy.is_none() {
             return Ok((None, value_to_metric));
         }

@@ -13,7 +13,7 @@ use crate::{
     tree::{Fields, Kind, Node, YamlVersion},
 };
 
-/// `policy`, `unlimited`, `block`, `cost`, `shadow` and `on_error`.
+/// `policy`, `lease`, `unlimited`, `block`, `cost`, `shadow` and `on_error`.
 pub(super) fn settings(
     fields: &mut Fields<'_>,
     builder: &mut RuleSetBuilder,
@@ -34,9 +34,10 @@ pub(super) fn settings(
             policy.fault("invalid `policy` beside `unlimited` or `block`: expected one of them")
         );
     }
+    let policy = policy.map(|node| builder.policy(node)).transpose()?;
     Ok(Settings {
         treatment,
-        policy: policy.map(|node| builder.policy(node)).transpose()?,
+        policy: builder.lease(fields, policy)?,
         cost: fields.read("cost", |node| cost(node, builder))?,
         shadow: fields.boolean("shadow")?,
         on_error: fields.read("on_error", on_error)?,

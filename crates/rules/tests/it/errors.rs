@@ -127,7 +127,7 @@ fn rules_mistakes_name_the_position_the_value_and_what_is_valid() {
         ),
         (
             "rules:\n- {name: a, limit: x, block: true}",
-            "2:13: unknown field `limit` in a rule: expected `name`, `match`, `hold_id`, `policy`, `unlimited`, `block`, `cost`, `shadow`, `on_error`, `stop`, `spread`, `state`, `key`, `levels` or `overrides`",
+            "2:13: unknown field `limit` in a rule: expected `name`, `match`, `hold_id`, `policy`, `unlimited`, `block`, `lease`, `cost`, `shadow`, `on_error`, `stop`, `spread`, `state`, `key`, `levels` or `overrides`",
         ),
         (
             "rules:\n- {name: a, unlimited: 1}",
@@ -164,6 +164,26 @@ fn rules_mistakes_name_the_position_the_value_and_what_is_valid() {
         (
             "rules:\n- {name: a, on_error: fail, policy: 'gcra:1/1s'}",
             "2:23: invalid on_error `fail`: expected `allow`, `deny`, `local` or `local=1/4`",
+        ),
+        (
+            "rules:\n- {name: a, policy: 'leaky-queue:1/1s', lease: 9}",
+            "2:41: invalid policy `leaky-queue:1/1s` for a lease: `leaky-queue:1/1s` cannot have one, because it delays each request; expected limits without `borrow` and `count=all`, and no `leaky-queue` or `concurrency`",
+        ),
+        (
+            "policies: {p: {policy: 'gcra:1/1s:borrow', lease: 9}}",
+            "1:44: invalid policy `gcra:1/1s:borrow` for a lease: `gcra:1/1s:borrow` cannot have one, because a request may take more than is available; expected limits without `borrow` and `count=all`, and no `leaky-queue` or `concurrency`",
+        ),
+        (
+            "policies: {p: {policy: 'gcra:1/1s', leas: 9}}",
+            "1:37: unknown field `leas` in a policy: did you mean `lease`?",
+        ),
+        (
+            "rules:\n- {name: a, lease: 9, policy: 'gcra:1/1s', overrides: {match: {client: 10.0.0.1}, lease: 8}}",
+            "2:83: invalid `lease` without `policy`: expected both",
+        ),
+        (
+            "rules:\n- {name: a, lease: many, policy: 'gcra:1/1s'}",
+            "2:20: invalid lease `many`: expected a whole number from 0 to 4294967295",
         ),
         ("rules:\n- name: a\n  name: b", "3:3: duplicate field `name`: first given in line 2"),
         // Conditions.

@@ -335,3 +335,33 @@ fn check_config_map_duplicate_field_names_lines_of_the_manifest() {
     let expected = "line 6, column 5: duplicate field `rules`: first given in line 5";
     assert_eq!(error.to_string(), expected);
 }
+
+#[test]
+fn leases_are_those_of_the_rule_or_of_the_named_policy() {
+    let rules = rules(
+        "
+policies:
+  few: {policy: 'gcra:1/1s', lease: 8}
+  many: gcra:9/1s
+rules:
+  - {name: named, policy: few}
+  - {name: own, policy: few, lease: 16}
+  - {name: none, policy: few, lease: 0}
+  - {name: plain, policy: 'gcra:1/1s'}
+  - {name: levels, levels: [{name: a, policy: many, lease: 32}, {name: b, policy: many}]}
+  - {name: over, policy: many, overrides: {match: {method: GET}, policy: few, lease: 64}}
+",
+    );
+    let matches = rules.matches(&Request::http("GET", "/", &()));
+    let leases: Vec<_> = matches
+        .iter()
+        .flat_map(|found| &found.charges)
+        .map(|charge| rules.lease_at(charge.index.unwrap()))
+        .collect();
+    assert_eq!(leases, [8, 16, 0, 0, 32, 0, 64]);
+    assert_eq!((rules.lease("few"), rules.lease("many"), rules.lease("none")), (8, 0, 0));
+    let described: Vec<_> = rules.described().collect();
+    assert!(
+        described[1].lines.contains(&("policy", "gcra:1/1s, in leases of up to 16".to_owned()))
+    );
+}

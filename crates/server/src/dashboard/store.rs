@@ -102,7 +102,7 @@ pub(super) fn store(sources: &Sources, before: &mut RoundTrips) -> StoreFrame {
                 breaker_open,
             };
             StoreFrame::Redis {
-                on_error: sources.decider.on_error.as_str(),
+                on_error: sources.decider.defaults.on_error.as_str(),
                 unavailable: status.unavailable,
                 latency,
                 servers: status.nodes.into_iter().map(server).collect(),

@@ -122,7 +122,7 @@ impl Decider {
         request: &ChargeRequest<'_, '_>,
     ) -> Cow<'r, PreparedPolicy> {
         let on_error = request.on_error.filter(|_| !self.is_local());
-        rules.prepared(request.charge, on_error, self.on_error)
+        rules.prepared(request.charge, on_error, self.defaults)
     }
 }
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use sluicegate_core::{
     Answer, Applied, Clock as _, Decision, Entry, KeyedOperation, OnError, Operation,
-    OperationError, Policy, PreparedPolicy, Request, RequestError, Source, StoreError, StoreStatus,
-    Timestamp,
+    OperationError, Policy, PolicySettings, PreparedPolicy, Request, RequestError, Source,
+    StoreError, StoreStatus, Timestamp,
 };
 use sluicegate_rules::Match;
 use tokio::{runtime::Handle, task::yield_now};
@@ -20,7 +20,7 @@ use crate::{
     budgets::turn::{TURN, Turn, Turns},
     clock::ServerClock,
     decide::{blocks::Blocks, queues::WaitQueues},
-    policies::rule_store::RuleStore,
+    policies::rule_store::{RuleStore, with_settings},
     store::{
         ServerStore,
         open::{LocalStore, OpenStore},
@@ -44,8 +44,8 @@ pub(crate) struct Decider {
     pub(crate) blocks: Blocks,
     /// Requests that wait for their key.
     pub(crate) queues: WaitQueues,
-    /// The fallback while the store is unavailable, unless a rule sets its own.
-    pub(crate) on_error: OnError,
+    /// The fallback while the store is unavailable, and the lease, unless a rule sets its own.
+    pub(crate) defaults: PolicySettings,
 }
 
 impl Decider {
@@ -53,11 +53,11 @@ impl Decider {
         OpenStore { store, local }: OpenStore,
         rules: Arc<RuleStore>,
         clock: ServerClock,
-        on_error: OnError,
+        defaults: PolicySettings,
     ) -> Self {
         let (blocks, queues) = (Blocks::default(), WaitQueues::default());
         let runtime = Handle::try_current().ok();
-        Self { store, local, runtime, rules, clock, blocks, queues, on_error }
+        Self { store, local, runtime, rules, clock, blocks, queues, defaults }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -81,9 +81,11 @@ impl Decider {
         self.store.status()
     }
 
-    /// Prepares `policy` for a request that no rule applies to.
-    pub(crate) fn prepare(&self, policy: &Policy) -> PreparedPolicy {
-        PreparedPolicy::new(policy).on_error(self.on_error)
+    /// Prepares `policy` for requests that no rule applies to, with a lease of `lease` units, or that of the server if it
+    /// is 0.
+    pub(crate) fn prepare(&self, policy: &Policy, lease: u32) -> PreparedPolicy {
+        let lease = if lease > 0 { lease } else { self.defaults.lease };
+        with_settings(policy, self.defaults.on_error, lease)
     }
 
     /// Checks whether the store takes all keys of the enforced rules: its prefix is a part of each key.
@@ -101,7 +103,7 @@ impl Decider {
     /// Why requests are denied whatever their limits say: the store is unavailable, and the fallback denies.
     pub(crate) fn not_ready(&self) -> Option<String> {
         let StoreStatus::Remote(status) = self.store.status() else { return None };
-        let reason = status.unavailable.filter(|_| self.on_error == OnError::Deny)?;
+        let reason = status.unavailable.filter(|_| self.defaults.on_error == OnError::Deny)?;
         Some(format!(
             "the store is unavailable, and requests are denied (on_error: deny): {reason}"
         ))

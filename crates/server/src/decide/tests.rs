@@ -14,14 +14,14 @@ use crate::wait::{self, WaitingRequest};
 fn decider() -> Decider {
     let store = OpenStore::from(MemoryStore::new());
     let rules = Arc::new(RuleStore::of(RuleSet::default()));
-    Decider::new(store, rules, ServerClock::system(), OnError::Deny)
+    Decider::new(store, rules, ServerClock::system(), PolicySettings::default())
 }
 
 /// Whichever protocol decides.
 #[tokio::test]
 async fn decide_refund_wakes_the_request_that_waits() {
     let decider = decider();
-    let policy = decider.prepare(&"fixed-window:1/1h".parse().unwrap());
+    let policy = decider.prepare(&"fixed-window:1/1h".parse().unwrap(), 0);
     let first =
         decider.decide(Request::one(b"k", &policy, Operation::Take(1)), decider.now()).await;
     assert!(first.unwrap().allowed());
@@ -47,8 +47,8 @@ async fn decide_several_keys_denied_wakes_the_request_that_waits() {
     let ttl = Some(Duration::from_secs(3600));
     for operation in [Operation::Take(1), Operation::Hold { id: b"h", cost: 1, ttl }] {
         let decider = decider();
-        let policy = decider.prepare(&"fixed-window:1/1h".parse().unwrap());
-        let shorter = decider.prepare(&"fixed-window:1/1ms".parse().unwrap());
+        let policy = decider.prepare(&"fixed-window:1/1h".parse().unwrap(), 0);
+        let shorter = decider.prepare(&"fixed-window:1/1ms".parse().unwrap(), 0);
         for key in [b"x", b"y"] {
             let take = Request::one(key, &policy, Operation::Take(1));
             let taken = decider.decide(take, decider.now()).await;
@@ -79,7 +79,7 @@ fn decide_many_slow_decisions_are_made_in_turns() {
     let decider = decider();
     let now = decider.clock.now();
     let logs = ["sliding-log:10000000/1d"; 8].join(",").parse().unwrap();
-    let policy = decider.prepare(&logs);
+    let policy = decider.prepare(&logs, 0);
     let take = KeyedOperation { key: b"k", policy: &policy, operation: Operation::Take(1) };
     let operations = vec![take; 50_000];
     let lane = Turns::default();

@@ -73,7 +73,7 @@ fn without_at(text: PolicyText<'_>, rules: &RuleStore) -> Option<CommandError> {
 
 impl PolicyCache {
     /// The policy with this text, or with this name (`@name`) in the active rules. `prepare` is called for a policy
-    /// that is not cached.
+    /// that is not cached, with the units of the lease that it sets in the rules.
     ///
     /// # Errors
     /// The text is invalid, or the name is unknown.
@@ -82,11 +82,11 @@ impl PolicyCache {
         &mut self,
         text: PolicyText<'_>,
         rules: &RuleStore,
-        prepare: impl Fn(&Policy) -> PreparedPolicy,
+        prepare: impl Fn(&Policy, u32) -> PreparedPolicy,
     ) -> Result<PolicyId, CommandError> {
         match text.name() {
             None => self.find_key(text.into(), None, || match text.parse() {
-                Ok(policy) => Ok(prepare(&policy)),
+                Ok(policy) => Ok(prepare(&policy, 0)),
                 Err(error) => Err(without_at(text, rules).unwrap_or(error)),
             }),
             Some(name) => self.find_named(name, rules, prepare),
@@ -97,14 +97,15 @@ impl PolicyCache {
         &mut self,
         name: &[u8],
         rules: &RuleStore,
-        prepare: impl Fn(&Policy) -> PreparedPolicy,
+        prepare: impl Fn(&Policy, u32) -> PreparedPolicy,
     ) -> Result<PolicyId, CommandError> {
         let snapshot = self.version.take().unwrap_or_else(|| rules.current());
         // Another version may have another policy of that name.
         let version = snapshot.number.to_le_bytes();
         let found = self.find_key(PolicyTextKey::parts([b"@", name, &version]), Some(name), || {
             let unknown = || CommandError::no_policy(name, snapshot.similar_policy(name));
-            snapshot.policy(name).map(prepare).ok_or_else(unknown)
+            let found = snapshot.leased_policy(name).ok_or_else(unknown)?;
+            Ok(prepare(found.0, found.1))
         });
         self.version = Some(snapshot);
         found
@@ -204,7 +205,7 @@ mod tests {
     /// Looks up `text`. Returns whether it was cached, and its policy.
     fn look_up(cache: &mut PolicyCache, text: PolicyText<'_>) -> (bool, PolicyId) {
         let hit = Cell::new(true);
-        let found = cache.find(text, &RuleStore::default(), |policy| {
+        let found = cache.find(text, &RuleStore::default(), |policy, _| {
             hit.set(false);
             PreparedPolicy::new(policy)
         });
@@ -225,7 +226,7 @@ mod tests {
             assert_eq!((first.0, look_up(cache, text)), (false, (true, first.1)), "{text:?}");
         }
         let text = PolicyText::Text(b"x");
-        assert!(cache.find(text, &RuleStore::default(), PreparedPolicy::new).is_err());
+        assert!(cache.find(text, &RuleStore::default(), |it, _| PreparedPolicy::new(it)).is_err());
     }
 
     #[test]

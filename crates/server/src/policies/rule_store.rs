@@ -19,7 +19,7 @@ use std::{
 use ahash::AHashMap;
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::{Mutex, RwLock};
-use sluicegate_core::{OnError, Policy, PreparedPolicy, Timestamp};
+use sluicegate_core::{OnError, Policy, PolicySettings, PreparedPolicy, Timestamp};
 use sluicegate_rules::{Charge, RuleSet};
 
 use self::reload_requests::ReloadRequests;
@@ -85,16 +85,28 @@ impl RuleSnapshot {
         self.rules.similar_policy(std::str::from_utf8(name).ok()?)
     }
 
-    /// The policy of a charge, with the fallback of its rule (`on_error`), or of the server (`default`) if the rule has
-    /// none.
+    /// The policy called `name`, and the units of the lease that it sets; 0 if it sets none.
+    pub(crate) fn leased_policy(&self, name: &[u8]) -> Option<(&Policy, u32)> {
+        let name = std::str::from_utf8(name).ok()?;
+        Some((self.rules.policy(name)?, self.rules.lease(name)))
+    }
+
+    /// The policy of a charge, with the fallback of its rule (`on_error`), or of the server (`defaults`) if the rule has
+    /// none; and with the lease of the policy, or of the server.
     #[inline]
     pub(crate) fn prepared(
         &self,
         charge: &Charge<'_>,
         on_error: Option<OnError>,
-        default: OnError,
+        defaults: PolicySettings,
     ) -> Cow<'_, PreparedPolicy> {
-        let prepare = |on_error| PreparedPolicy::new(&charge.policy).on_error(on_error);
+        let default = defaults.on_error;
+        // A policy that came with the request has no lease, which would end with the request.
+        let lease = charge.index.map_or(0, |index| match self.rules.lease_at(index) {
+            0 => defaults.lease,
+            units => units,
+        });
+        let prepare = |on_error| with_settings(&charge.policy, on_error, lease);
         let slot = charge.index.and_then(|index| Some((index, self.prepared.get(index)?)));
         Cow::Owned(match (slot, on_error) {
             (Some((_, slot)), None) => {
@@ -112,6 +124,12 @@ impl RuleSnapshot {
             (None, on_error) => prepare(on_error.unwrap_or(default)),
         })
     }
+}
+
+/// A policy with its fallback, and its lease if it can have one.
+pub(crate) fn with_settings(policy: &Policy, on_error: OnError, lease: u32) -> PreparedPolicy {
+    let prepared = PreparedPolicy::new(policy).on_error(on_error);
+    prepared.lease(lease).unwrap_or(prepared)
 }
 
 impl RuleStore {

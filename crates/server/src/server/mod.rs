@@ -173,6 +173,11 @@ impl Server {
         if parts.config.test_clock {
             tracing::warn!("--test-clock: clients choose the time; do not use it in production");
         }
+        if decider.is_local() && decider.rules.current().rules.has_leases() {
+            tracing::warn!(
+                "`lease` in the rules has no effect without --store: the state is in this process"
+            );
+        }
 
         let (mut full, mut failing) = (false, false);
         let mut upkeep = interval(UPKEEP);

@@ -2,6 +2,8 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use sluicegate_core::PolicySettings;
+
 use crate::{
     Config, TlsConfig, admin,
     budgets::buffers::BufferBudget,
@@ -78,8 +80,11 @@ impl Parts {
         stats: Arc<ServerStats>,
     ) -> Self {
         let buffers = Arc::new(BufferBudget::new(config.max_buffer_memory));
-        let on_error = config.store.as_ref().map(|it| it.on_error).unwrap_or_default();
-        let decider = Decider::new(store, Arc::new(rules), clock, on_error);
+        let mut defaults = PolicySettings::default();
+        if let Some(store) = &config.store {
+            (defaults.on_error, defaults.lease) = (store.on_error, store.lease);
+        }
+        let decider = Decider::new(store, Arc::new(rules), clock, defaults);
         let decider = Arc::new(decider);
         let clients = Arc::new(Clients::new(config.max_clients, stats.workers()));
         let snapshots: Arc<SnapshotLog> = Arc::default();

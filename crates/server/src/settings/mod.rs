@@ -212,13 +212,16 @@ pub struct StoreConfig {
     pub redis: Options,
     /// The fallback while it is unavailable. Default: deny.
     pub on_error: OnError,
+    /// The units of a lease under policies that can have one, unless the rules set their own; 0 and 1 are no leases.
+    /// Default: 0.
+    pub lease: u32,
 }
 
 impl StoreConfig {
     /// The store at `url`, with default options.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
-        Self { url: url.into(), redis: Options::default(), on_error: OnError::default() }
+        Self { url: url.into(), redis: Options::default(), on_error: OnError::default(), lease: 0 }
     }
 }
 

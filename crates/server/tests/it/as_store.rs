@@ -1,5 +1,7 @@
 //! A server as the store of other programs.
 
+use std::time::Duration;
+
 use sluicegate_core::{
     KeyedOperation, OnError, Operation, PreparedPolicy, Request, Source, Store as _, StoreError,
 };
@@ -35,6 +37,29 @@ fn store_in_a_server_peeks_at_several_keys() {
             let denied = if answer.allowed() { Ok(()) } else { Err(answer.key) };
             assert_eq!(denied, expected, "{operation:?}");
         }
+    });
+}
+
+#[test]
+fn store_in_a_server_is_leased_from() {
+    let server = Running::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let url = format!("redis://{}", server.address);
+        let mut options = patient();
+        options.lease_lifetime = Duration::from_mins(5);
+        let store = RedisStore::new(&url, options).unwrap();
+        for policy in ["fixed-window:10000/1d", "gcra:10000/365d", "sliding-log:10000/1d"] {
+            let leased = policy.parse::<PreparedPolicy>().unwrap().lease(64).unwrap();
+            for _ in 0..500 {
+                assert!(store.take(policy.as_bytes(), &leased, 1).await.unwrap().allowed());
+            }
+            store.close().await;
+            let peek = Request::one(policy.as_bytes(), &leased, Operation::Peek(0));
+            let used = 10_000 - store.apply(peek).await.unwrap().remaining;
+            assert!((500..=503).contains(&used), "{policy}: {used}");
+        }
+        assert!(store.counters().lease > 1400, "{:?}", store.counters());
     });
 }
 

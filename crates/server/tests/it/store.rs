@@ -11,7 +11,7 @@ use sluicegate_testing::{Engine, Server, eventually_true};
 
 use crate::{
     conformance::OverTheWire,
-    harness::{Running, any_port, error, integers, now, simple},
+    harness::{Running, TempDir, any_port, error, integers, now, simple},
     http::client::Client,
 };
 
@@ -85,6 +85,61 @@ fn redis_store_servers_share_each_limit_exactly() {
         });
         assert_eq!(left, [[0, 400, 0], [0, 400, 0]]);
     }
+}
+
+/// By rules, by the name of a policy in them, and by the server for policies that come as text.
+#[test]
+fn redis_store_leases_as_rules_and_the_server_say() {
+    let store = Server::start(Engine::Redis70);
+    let folder = TempDir::new();
+    std::fs::write(
+        folder.file("rules.yaml"),
+        "policies:
+  few: {policy: 'gcra:10000/365d', lease: 64}
+  none: gcra:10000/364d
+rules:
+- {name: page, policy: 'fixed-window:10000/1d', lease: 64}
+",
+    )
+    .unwrap();
+    let server = |lease| {
+        on(&store, |config, at| {
+            config.rules = vec![folder.file("rules.yaml")];
+            config.http.address = Some(any_port());
+            at.lease = lease;
+        })
+    };
+    for (lease, command, least, most) in [
+        (0, "SG.TAKE a @few", 150, 200),
+        (0, "SG.TAKE b @none", 0, 0),
+        (0, "SG.TAKE c gcra:10000/365d", 0, 0),
+        (64, "SG.TAKE d @none", 150, 200),
+        (64, "SG.TAKE e gcra:10000/365d", 150, 200),
+        (64, "SG.TAKE f leaky-queue:10000/1s", 0, 0),
+    ] {
+        let server = server(lease);
+        let mut peer = server.connect();
+        for _ in 0..200 {
+            assert_eq!(peer.integers(command)[0], 1, "{command}");
+        }
+        let leased = server.info_value("store_count_lease");
+        assert!((least..=most).contains(&leased), "{command}: {leased}");
+    }
+    // A pipeline.
+    let server = server(0);
+    let mut peer = server.connect();
+    for _ in 0..200 {
+        peer.send_command("SG.TAKE g @few");
+    }
+    (0..200).for_each(|_| assert_eq!(integers(&peer.read_reply())[0], 1));
+    assert!(server.info_value("store_count_lease") >= 150);
+    // The gate.
+    let mut client = Client::connect(&server);
+    for _ in 0..200 {
+        client.send_request("GET", "/v1/gate", "X-Forwarded-Uri: /\r\n");
+        assert_eq!(client.read_reply().status, 200);
+    }
+    assert!(server.info_value("store_count_lease") >= 300);
 }
 
 #[test]

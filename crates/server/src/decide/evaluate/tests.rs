@@ -3,7 +3,7 @@ use std::{borrow::Cow, sync::Arc};
 use sluicegate_conformance::{
     ObservedMatch, ObservedOutcome, RuleRequest, RuleSubject, check_rules,
 };
-use sluicegate_core::{Clock as _, OnError, Timestamp};
+use sluicegate_core::{Clock as _, PolicySettings, Timestamp};
 use sluicegate_memory::MemoryStore;
 use sluicegate_rules::{Format, Request, RuleEvent, RuleSet};
 
@@ -14,7 +14,7 @@ use crate::{clock::ServerClock, policies::rule_store::RuleStore, store::open::Op
 fn decider(rules: &str) -> Decider {
     let rules = Arc::new(RuleStore::of(RuleSet::parse(rules, Format::Yaml).unwrap()));
     let store = OpenStore::from(MemoryStore::new());
-    Decider::new(store, rules, ServerClock::system(), OnError::Deny)
+    Decider::new(store, rules, ServerClock::system(), PolicySettings::default())
 }
 
 /// Evaluates the rules for a GET of `path` with the header `u`.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use futures_util::future::try_join_all;
 use sluicegate_core::{
-    Decision, KeyLengthError, Operation, Outcome, Policy, Request as StoreRequest, Retry, Source,
-    StoreError, Timestamp,
+    Decision, KeyLengthError, Operation, Outcome, Policy, PreparedPolicy, Request as StoreRequest,
+    Retry, Source, StoreError, Timestamp,
 };
 use sluicegate_headers::reset_after;
 use sluicegate_proto::{
@@ -312,7 +312,8 @@ impl DescriptorEvaluation<'_, '_> {
             RuleOperation::Peek(hits) => Operation::Peek(hits),
             RuleOperation::Refund(hits) => Operation::Refund(hits),
         };
-        let prepared = self.context.decider.prepare(&policy);
+        let prepared =
+            PreparedPolicy::new(&policy).on_error(self.context.decider.defaults.on_error);
         let answer = self
             .context
             .decider
@@ -381,7 +382,7 @@ mod tests {
         time::Duration,
     };
 
-    use sluicegate_core::OnError;
+    use sluicegate_core::PolicySettings;
     use sluicegate_memory::MemoryStore;
     use sluicegate_proto::descriptor::rate_limit_descriptor::{Entry, RateLimitOverride};
     use sluicegate_rules::RuleSet;
@@ -397,7 +398,7 @@ mod tests {
         let rules = Arc::new(RuleStore::of(RuleSet::default()));
         let clock = ServerClock::system();
         EnvoyContext {
-            decider: Arc::new(Decider::new(store, rules, clock, OnError::Deny)),
+            decider: Arc::new(Decider::new(store, rules, clock, PolicySettings::default())),
             config: EnvoyConfig::default(),
             fallback_denial: FallbackDenial::default(),
             input_timeout: Duration::ZERO,

@@ -147,7 +147,7 @@ pub(super) async fn reset(
 #[inline]
 pub(super) fn find_policy(worker: &HttpWorker, text: &[u8]) -> Result<PolicyId, Problem> {
     let decider = &worker.context.decider;
-    let prepare = |policy: &Policy| decider.prepare(policy);
+    let prepare = |policy: &Policy, lease| decider.prepare(policy, lease);
     Ok(worker.policies.borrow_mut().find(PolicyText::Text(text), &decider.rules, prepare)?)
 }
 

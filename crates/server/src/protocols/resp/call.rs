@@ -346,7 +346,7 @@ impl<'a> Host<'a> for CommandCall<'_, '_, 'a> {
         let session = &self.session;
         let decider = &session.shared.decider;
         let mut policies = session.worker.policies.borrow_mut();
-        policies.find(text, &decider.rules, |policy| decider.prepare(policy))
+        policies.find(text, &decider.rules, |policy, lease| decider.prepare(policy, lease))
     }
 }
 

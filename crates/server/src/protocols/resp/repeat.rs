@@ -129,7 +129,8 @@ mod tests {
     fn entry() -> BatchEntry<'static> {
         let mut cache = PolicyCache::default();
         let text = sluicegate_commands::PolicyText::Text(b"gcra:30/1m");
-        let policy = cache.find(text, &RuleStore::default(), PreparedPolicy::new).unwrap();
+        let policy =
+            cache.find(text, &RuleStore::default(), |it, _| PreparedPolicy::new(it)).unwrap();
         let format = DecisionFormat::Sluicegate;
         BatchEntry { key: FIRST[1], policy, operation: Operation::Take(1), format, begins_array: 0 }
     }

@@ -148,7 +148,7 @@ fn store(call: &CommandCall<'_, '_, '_>, text: &mut String) {
         return line(text, "store", "memory");
     };
     line(text, "store", "redis");
-    line(text, "store_on_error", shared.decider.on_error.as_str());
+    line(text, "store_on_error", shared.decider.defaults.on_error.as_str());
     let nodes = &status.nodes;
     line(text, "store_servers", nodes.len());
     line(text, "store_connected", nodes.iter().filter(|it| it.connected).count());
