@@ -38,6 +38,7 @@ mod counters;
 mod delete_matching;
 mod environment;
 mod inner;
+mod lease_terms;
 mod local;
 mod native;
 mod net;

@@ -11,7 +11,7 @@ use std::{
 
 use sluicegate_core::{OnError, Operation, Policy, PolicySettings, PreparedPolicy, Share};
 
-use crate::{local::lease::Terms, script::Plan};
+use crate::{lease_terms::LeaseTerms, script::Plan};
 
 /// A policy with its plan and its identity in the caches, which the store attaches to a [`PreparedPolicy`].
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct PolicyData {
     pub(crate) plan: Plan,
     pub(crate) settings: PolicySettings,
     /// How its limits forget units of leases.
-    pub(crate) terms: Terms,
+    pub(crate) terms: LeaseTerms,
     /// The share of [`OnError::Local`] and its policy, if that is set: usage in replies is then recorded.
     pub(crate) local: Option<(Share, PreparedPolicy)>,
     /// Whether denials count as usage.
@@ -77,7 +77,7 @@ impl PlannedPolicy {
             policy: policy.clone(),
             plan: Plan::new(policy),
             settings,
-            terms: Terms::new(policy),
+            terms: LeaseTerms::new(policy),
             local,
             records_denials,
             is_cached: !records_denials && settings.on_error != OnError::Fail,

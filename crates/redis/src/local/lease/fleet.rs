@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use sluicegate_core::{Entry, Operation, PreparedPolicy, apply};
+use sluicegate_core::{Entry, Forgets, Operation, PreparedPolicy, apply};
 
 use super::*;
 
