@@ -30,9 +30,9 @@
 //!
 //! [`script`] has the scripts, their arguments and their replies. The Lua is in `lua/`, one file per algorithm.
 //!
-//! From top to bottom: `decide`, `lease_refill`, `pipeline` and `multi_key` (decisions), `call` (one command, its retries
-//! and redirects), `store` (the state that all of these share), `local` (denial cache, leases, fallback), `net` (servers
-//! and connections), `reply` and `script_command`.
+//! From top to bottom: `store` (decisions, batches, leases), `inner` (one command, its retries and redirects, several keys, and the
+//! state that all of these share), `local` (denial cache, leases, fallback), `net` (servers and connections), `reply` and
+//! `script_command`.
 
 mod counters;
 mod delete_matching;
