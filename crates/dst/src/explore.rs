@@ -32,8 +32,6 @@ pub(crate) struct Seeds {
     pub(crate) shrinks: bool,
     /// Whether plans of each kind are run, in the order of [`Kind::ALL`].
     pub(crate) kinds: [bool; Kind::ALL.len()],
-    /// The plan of a seed.
-    pub(crate) plan: fn(u64) -> Plan,
 }
 
 /// The subject of a plan.
@@ -120,11 +118,11 @@ pub(crate) fn explore(seeds: Seeds) -> Result<bool> {
             if seed - seeds.first >= seeds.count {
                 break;
             }
-            if seeds.kinds.contains(&false) && !seeds.kinds[Kind::of(&(seeds.plan)(seed)) as usize]
+            if seeds.kinds.contains(&false) && !seeds.kinds[Kind::of(&Plan::from_seed(seed)) as usize]
             {
                 continue;
             }
-            let ran = run_plan(seed, &(seeds.plan)(seed))
+            let ran = run_plan(seed, &Plan::from_seed(seed))
                 .inspect_err(|_| ends.store(true, Ordering::Relaxed))?;
             if ran.violation.is_some() {
                 ends.store(true, Ordering::Relaxed);
@@ -142,7 +140,7 @@ pub(crate) fn explore(seeds: Seeds) -> Result<bool> {
     if let Some((seed, violation)) = totals.violation {
         print_line(format_args!("seed {seed}: {violation}"));
         if seeds.shrinks {
-            let script = shrink::shrink(&(seeds.plan)(seed))?;
+            let script = shrink::shrink(&Plan::from_seed(seed))?;
             print_line(format_args!(
                 "# the shortest script that shows it, for --script:\n{script}"
             ));
@@ -201,7 +199,6 @@ mod tests {
             jobs: 2,
             shrinks: true,
             kinds: [true; Kind::ALL.len()],
-            plan: Plan::from_seed,
         };
         assert!(explore(seeds).unwrap(), "a seed violates what is printed above");
     }

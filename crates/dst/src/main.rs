@@ -15,17 +15,14 @@ mod meter;
 mod network;
 mod oracle;
 mod outcome;
-mod picture;
 mod plan;
 mod plan_check;
 mod process;
 mod random;
-mod recording;
 mod redis_model;
 mod run;
 mod script;
 mod server;
-mod serving;
 mod shrink;
 mod table;
 mod time;
@@ -38,7 +35,6 @@ use anyhow::{Context as _, Result, bail};
 use crate::{
     event_log::{Output, print_line},
     explore::{Kind, Seeds, explore},
-    outcome::RunOutcome,
     plan::Plan,
 };
 
@@ -46,20 +42,16 @@ use crate::{
 const MAX_JOBS: usize = 256;
 
 const HELP: &str = "\
-usage: cargo xtask dst [--seeds N] [--from SEED] [--minutes M] [--jobs N] [--only KINDS | --three-servers]
-       cargo xtask dst --replay SEED [--three-servers] [--html FILE | --svg FILE]
-       cargo xtask dst --script FILE [--html FILE | --svg FILE]
+usage: cargo xtask dst [--seeds N] [--from SEED] [--minutes M] [--jobs N] [--only KINDS]
+       cargo xtask dst --replay SEED
+       cargo xtask dst --script FILE
 
   --seeds N      runs N seeds (1000), the first of which is --from (0)
   --minutes M    stops after M minutes
   --jobs N       runs seeds in N threads (1)
   --only KINDS   runs only these kinds of seeds: processes (with one server), cluster, table, server
-  --three-servers  runs plans of three servers of Sluicegate with a shared store and eight clients: these
-                 measure the speed
   --replay SEED  runs one seed, and prints what happens
   --script FILE  runs a script, and prints what happens
-  --html FILE    writes a page with a picture of the run in place of its events
-  --svg FILE     writes the picture alone
   --no-shrink    prints no script for a violation";
 
 fn main() -> ExitCode {
@@ -83,10 +75,8 @@ fn command(arguments: &[String]) -> Result<bool> {
         jobs: 1,
         shrinks: true,
         kinds: [true; 4],
-        plan: Plan::from_seed,
     };
     let (mut replayed, mut script): (Option<u64>, Option<Plan>) = (None, None);
-    let mut drawn: Option<Drawn<'_>> = None;
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().with_context(|| format!("{word} needs a value"));
@@ -107,7 +97,6 @@ fn command(arguments: &[String]) -> Result<bool> {
                     bail!("invalid --only `{name}`: expected processes, cluster, table or server");
                 }
             }
-            "--three-servers" => seeds.plan = Plan::of_three_servers,
             "--no-shrink" => seeds.shrinks = false,
             "--replay" => replayed = Some(number()?),
             "--script" => {
@@ -115,40 +104,21 @@ fn command(arguments: &[String]) -> Result<bool> {
                 let text = fs::read_to_string(path).with_context(|| path.clone())?;
                 script = Some(text.parse()?);
             }
-            "--html" => drawn = Some((value()?, picture::page)),
-            "--svg" => drawn = Some((value()?, picture::svg)),
             _ => bail!("unknown option `{word}`"),
         }
     }
-    match (script.or_else(|| replayed.map(seeds.plan)), drawn) {
-        (Some(plan), None) => replay(&plan),
-        (Some(plan), Some(drawn)) => draw(&plan, drawn),
-        (None, None) => explore(seeds),
-        (None, Some(_)) => bail!("--html and --svg need --replay or --script"),
+    match script.or_else(|| replayed.map(Plan::from_seed)) {
+        Some(plan) => replay(&plan),
+        None => explore(seeds),
     }
 }
 
-/// A file, and its content.
-type Drawn<'a> = (&'a String, fn(&Plan, &RunOutcome) -> String);
-
-/// Runs one plan, and prints its events.
+/// Runs one plan, and prints its events and the violation. Returns whether there was none.
 fn replay(plan: &Plan) -> Result<bool> {
     let outcome = run::run(plan, Output::Text)?;
     print_line(format_args!("{} events, hash {:016x}", outcome.events, outcome.hash));
-    Ok(report(&outcome))
-}
-
-/// Runs one plan, and writes a picture of it.
-fn draw(plan: &Plan, (path, drawing): Drawn<'_>) -> Result<bool> {
-    let outcome = run::run(plan, Output::Picture)?;
-    fs::write(path, drawing(plan, &outcome)).with_context(|| path.clone())?;
-    Ok(report(&outcome))
-}
-
-/// Prints the violations. Returns whether there were none.
-fn report(outcome: &RunOutcome) -> bool {
     if let Some(violation) = &outcome.violation {
         print_line(format_args!("violation: {violation}"));
     }
-    outcome.violation.is_none()
+    Ok(outcome.violation.is_none())
 }

@@ -242,11 +242,6 @@ impl Stream {
         Ok(count)
     }
 
-    /// Whether the end of the bytes that are read here has arrived, behind those that are not read yet.
-    pub(crate) fn ends_now(&self) -> bool {
-        self.read.lock().end.is_some_and(|(at, _)| at <= Instant::now())
-    }
-
     fn close(&self) {
         let at = self.link.arrival(self.direction);
         let mut pipe = self.write.lock();

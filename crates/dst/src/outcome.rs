@@ -1,7 +1,5 @@
 //! The result of a run.
 
-use crate::recording::Recording;
-
 /// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunOutcome {
@@ -12,6 +10,4 @@ pub(crate) struct RunOutcome {
     pub(crate) millis: u64,
     /// The violated property.
     pub(crate) violation: Option<String>,
-    /// For a picture.
-    pub(crate) recording: Recording,
 }

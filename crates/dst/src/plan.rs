@@ -6,9 +6,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use sluicegate_core::{OnError, Operation, PreparedPolicy};
 use sluicegate_memory::WhenFull;
-use sluicegate_server::simulation::SimulatedProtocol;
 
-use crate::server::{DescriptorPlan, ServerPlan};
+use crate::server::ServerPlan;
 
 /// A run, except for the choices that its seed makes while it runs: delays of the network, clocks and jitter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,8 +19,6 @@ pub(crate) struct Plan {
     pub(crate) denial_cache: u64,
     /// A cluster instead of the server that the processes share.
     pub(crate) cluster: Option<ClusterPlan>,
-    /// Processes that are servers of Sluicegate, and the protocols of their clients. The others use the store and the library themselves.
-    pub(crate) serving: Vec<(usize, SimulatedProtocol)>,
     /// A table in memory instead of the processes and their server.
     pub(crate) table: Option<TablePlan>,
     /// A server of Sluicegate instead of the processes, which are then its clients.
@@ -32,11 +29,6 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The protocol of the clients of a process, if it is a server of Sluicegate.
-    pub(crate) fn serves(&self, process: usize) -> Option<SimulatedProtocol> {
-        self.serving.iter().find(|it| it.0 == process).map(|it| it.1)
-    }
-
     /// Whether processes share a server of Redis.
     pub(crate) const fn has_processes(&self) -> bool {
         self.table.is_none() && self.server.is_none()
@@ -117,8 +109,6 @@ pub(crate) enum Action {
     Pipeline { key: usize, cost: u32, count: usize },
     /// The process uses another policy for a key from now on. A server of Sluicegate reloads its rules.
     UsePolicy { key: usize, policy: usize },
-    /// Envoy requests a decision on descriptors with a number of hits. Negative ones are given back.
-    Describe { hits: i64, descriptors: Vec<DescriptorPlan> },
     /// The server of Sluicegate reloads rules that change nothing.
     Reload(ReloadedRules),
     /// Takes from `count` keys that no step has named, under the policy of `key`.
@@ -304,22 +294,6 @@ impl FaultKind {
                 | Self::LoseLink
                 | Self::SlowLink
                 | Self::PauseProcess
-                | Self::CloseProcess
-        )
-    }
-
-    /// Whether it happens to one process, or between it and the server.
-    pub(crate) const fn is_of_one_process(self) -> bool {
-        matches!(
-            self,
-            Self::CutRequests
-                | Self::CutReplies
-                | Self::Cut
-                | Self::ResetLink
-                | Self::LoseLink
-                | Self::SlowLink
-                | Self::PauseProcess
-                | Self::RestartProcess
                 | Self::CloseProcess
         )
     }

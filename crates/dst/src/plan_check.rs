@@ -17,7 +17,6 @@ impl Plan {
                 let known = requests.iter().all(|it| policies(it.0) > 0);
                 ensure!(known && !requests.is_empty(), "unknown key");
                 let alone = self.server.is_some()
-                    || self.serves(step.process).is_some()
                     || requests.len() == 1
                     || !requests.iter().any(|it| it.1.is_on_hold());
                 ensure!(alone, "an operation on a hold is a call of its own");
@@ -31,8 +30,7 @@ impl Plan {
             }
             Action::Wait { key, request, .. } => {
                 ensure!(self.table.is_none(), "no request waits at a table");
-                let is_served = self.server.is_some() || self.serves(step.process).is_some();
-                let waits_at_server = is_served || !request.is_on_hold();
+                let waits_at_server = self.server.is_some() || !request.is_on_hold();
                 ensure!(waits_at_server, "holds wait at a server, and permits in the library");
                 let is_valid = policies(*key) > 0 && request.cost() > 0;
                 ensure!(is_valid, "unknown key, or nothing to wait for");
@@ -54,7 +52,7 @@ impl Plan {
                 let has_name = |server: &ServerPlan| server.named.contains(key);
                 ensure!(self.server.as_ref().is_none_or(has_name), "key {key} has no named policy");
             }
-            Action::Reload(_) | Action::Describe { .. } => {
+            Action::Reload(_) => {
                 ensure!(self.server.is_some(), "rules need a server");
             }
             Action::Flood { key, .. } => {

@@ -25,7 +25,6 @@ use crate::{
     network::Link,
     plan::Request,
     random::{Random, RandomByTime},
-    recording::MarkKind,
     redis_model::{KeyMoment, Servers},
     time::{HostClock, VirtualTime},
 };
@@ -285,11 +284,6 @@ impl Process {
         Moment { millis: self.host.time.millis(), closed_for }
     }
 
-    /// For how many milliseconds it is still paused.
-    pub(crate) fn pause_left(&self) -> u64 {
-        self.checks.pause_left(self.host.index)
-    }
-
     /// Its index among the processes, and its number among all that were started.
     pub(crate) fn numbers(&self) -> (usize, u64) {
         (self.host.index, self.host.number)
@@ -355,13 +349,6 @@ impl Process {
             }
             _ => [None, None],
         };
-        let kind = match result {
-            Ok(answer) if answer.source == Source::Fallback => MarkKind::Fallback,
-            Ok(answer) if answer.allowed() => MarkKind::Allowed,
-            Ok(_) => MarkKind::Denied,
-            Err(_) => MarkKind::Error,
-        };
-        self.log.mark(host.time.millis(), host.index, kind);
         self.checks.answered(&AnsweredOperation {
             process: host.index,
             number: host.number,

@@ -34,14 +34,13 @@ use std::{fmt, str::FromStr};
 use anyhow::{Context as _, Result, bail, ensure};
 use sluicegate_core::OnError;
 use sluicegate_memory::WhenFull;
-use sluicegate_server::simulation::SimulatedProtocol;
 
 use crate::plan::{
     Action, ClusterPlan, FaultKind, KeyPlan, PermitEnd, PermitPlan, Plan, PolicyPlan,
     ReloadedRules, Request, Step, TablePlan,
 };
 use crate::{
-    server::{RulePlan, ServerPlan, read_descriptors, write_descriptors},
+    server::ServerPlan,
     words::{Words, parse},
 };
 
@@ -109,10 +108,6 @@ impl fmt::Display for Step {
                 write!(formatter, "pipeline {key} {cost} {count}")
             }
             Action::UsePolicy { key, policy } => write!(formatter, "use-policy {key} {policy}"),
-            Action::Describe { hits, descriptors } => {
-                write!(formatter, "describe {hits}")?;
-                write_descriptors(formatter, descriptors)
-            }
             Action::Reload(ReloadedRules::Same) => write!(formatter, "reload same"),
             Action::Reload(ReloadedRules::Invalid) => write!(formatter, "reload invalid"),
             Action::Flood { key, count } => write!(formatter, "flood {key} {count}"),
@@ -173,14 +168,6 @@ impl fmt::Display for Plan {
                 "cluster {shards} {tags} {}",
                 if needs_all { "all" } else { "some" }
             )?;
-        }
-        if !self.serving.is_empty() {
-            write!(formatter, "serving")?;
-            for (process, protocol) in &self.serving {
-                let word = if *protocol == SimulatedProtocol::Http { "http" } else { "resp" };
-                write!(formatter, " {process} {word}")?;
-            }
-            writeln!(formatter)?;
         }
         for KeyPlan(policies) in &self.keys {
             write!(formatter, "key")?;
@@ -246,9 +233,6 @@ impl Words<'_> {
                 count: self.number()?,
             },
             "use-policy" => Action::UsePolicy { key: self.number()?, policy: self.number()? },
-            "describe" => {
-                Action::Describe { hits: self.number()?, descriptors: read_descriptors(self)? }
-            }
             "reload" => Action::Reload(match self.word()? {
                 "same" => ReloadedRules::Same,
                 "invalid" => ReloadedRules::Invalid,
@@ -326,7 +310,6 @@ impl FromStr for Plan {
             processes: 1,
             denial_cache: 1000,
             cluster: None,
-            serving: Vec::new(),
             table: None,
             server: None,
             keys: Vec::new(),
@@ -342,12 +325,6 @@ impl FromStr for Plan {
             "invalid processes `{}`: expected 1 to {MAX_PROCESSES}",
             plan.processes
         );
-        for (process, _) in &plan.serving {
-            ensure!(*process < plan.processes, "unknown process `{process}`");
-        }
-        if let Some(server) = &plan.server {
-            server.check()?;
-        }
         for step in &plan.steps {
             plan.check(step).with_context(|| format!("invalid line `{step}`"))?;
         }
@@ -373,11 +350,6 @@ impl Plan {
             "bounds" => {
                 self.server.as_mut().context("bounds need a server")?.read_bounds(words)?;
             }
-            "http" => self.server.as_mut().context("HTTP needs a server")?.read_http(words)?,
-            "rule" => {
-                let server = self.server.as_mut().context("rules need a server")?;
-                server.rules.push(RulePlan::read(words)?);
-            }
             "named" => self.server.as_mut().context("names need a server")?.read_named(words)?,
             "cluster" => {
                 let (shards, tags) = (words.number()?, words.number()?);
@@ -391,16 +363,6 @@ impl Plan {
                     other => bail!("invalid `{other}`: expected `all` or `some`"),
                 };
                 self.cluster = Some(ClusterPlan { shards, tags, needs_all });
-            }
-            "serving" => {
-                while let Some(process) = words.next() {
-                    let protocol = match words.word()? {
-                        "resp" => SimulatedProtocol::Resp,
-                        "http" => SimulatedProtocol::Http,
-                        other => bail!("invalid `{other}`: expected `resp` or `http`"),
-                    };
-                    self.serving.push((parse(process)?, protocol));
-                }
             }
             "denial-cache" => self.denial_cache = words.number()?,
             "key" => self.keys.push(words.policies()?),
@@ -442,12 +404,5 @@ mod tests {
             let text = format!("{error:#}");
             assert!(text.contains(line) && text.contains(expected), "{text}");
         }
-    }
-
-    #[test]
-    fn script_with_bounds_and_http_is_an_error() {
-        let script = "server 100 stop\nbounds 3 600\nhttp 0\nkey gcra:1/1s 0 deny\n";
-        let error = script.parse::<Plan>().unwrap_err().to_string();
-        assert!(error.contains("invalid `bounds`"), "{error}");
     }
 }

@@ -222,7 +222,6 @@ impl<F: Fn(&Plan) -> Result<Option<String>>> Shrinker<F> {
         if used < self.shortest.processes {
             let mut shorter = self.shortest.clone();
             shorter.processes = used;
-            shorter.serving.retain(|it| it.0 < used);
             self.accept(shorter)?;
         }
         Ok(())
@@ -230,9 +229,7 @@ impl<F: Fn(&Plan) -> Result<Option<String>>> Shrinker<F> {
 
     /// Leaves out settings of a server.
     fn leave_out_settings(&mut self) -> Result<()> {
-        let settings: [fn(&mut ServerPlan, &[KeyPlan]); 4] = [
-            |server, _| server.http.clear(),
-            |server, _| server.rules.clear(),
+        let settings: [fn(&mut ServerPlan, &[KeyPlan]); 2] = [
             |server, _| server.bounds = None,
             // A key with several policies needs a name.
             |server, keys| server.named.retain(|key| keys[*key].0.len() > 1),
@@ -305,7 +302,6 @@ fn each_key(action: &mut Action, mut change: impl FnMut(&mut usize)) {
         }
         Action::Revisit { .. }
         | Action::Reload(_)
-        | Action::Describe { .. }
         | Action::Fault { .. }
         | Action::NodeFault { .. } => {}
     }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use sluicegate_core::{Counters, PreparedPolicy, Timestamp};
 
 use super::key_state::{Allowance, AppliedMultiKey, CheckedKey, KeysWithCosts};
-use crate::{recording::AdmittedByKey, time::VirtualTime};
+use crate::time::VirtualTime;
 
 /// The time after a fault within which everything works again, in milliseconds (`docs/testing.md`).
 pub(crate) const RECOVERY: u64 = 2_500;
@@ -115,11 +115,6 @@ impl Checks {
                 *loose_until += span;
             }
         }
-    }
-
-    /// For how many milliseconds a process is still paused.
-    pub(crate) fn pause_left(&self, process: usize) -> u64 {
-        self.state.lock().paused_until[process].saturating_sub(self.time.millis())
     }
 
     /// Another process takes the place of one that still runs.
@@ -235,13 +230,6 @@ impl Checks {
                 }
             }
         }
-    }
-
-    /// The admitted units of each key whose bound is known.
-    pub(crate) fn admitted(&self) -> Vec<AdmittedByKey> {
-        let state = self.state.lock();
-        let keys = state.keys.iter().filter(|(_, key)| key.admitted.units() > 0);
-        keys.filter_map(|(name, key)| key.recorded(name, self.processes as u64)).collect()
     }
 
     /// The run ends: the admitted units must be within their bounds.

@@ -6,7 +6,7 @@ use sluicegate_core::{
     Decision, Gcra, GcraName, OnError, Operation, Policy, PreparedPolicy, Timestamp,
 };
 
-use crate::{meter::Meter, recording::AdmittedByKey};
+use crate::meter::Meter;
 
 #[derive(Debug)]
 pub(super) struct CheckedKey {
@@ -271,18 +271,6 @@ impl CheckedKey {
             bounds.push((at, bound));
         }
         bounds
-    }
-
-    /// The admitted units, for a picture.
-    pub(super) fn recorded(&self, name: &[u8], processes: u64) -> Option<AdmittedByKey> {
-        let limit = self.limit()?;
-        Some(AdmittedByKey {
-            name: name.escape_ascii().to_string(),
-            policy: limit.to_string(),
-            burst: limit.burst().into(),
-            bounds: self.bounds(limit, processes),
-            levels: self.admitted.levels(limit),
-        })
     }
 
     /// How far the store and leases have exceeded their bound.

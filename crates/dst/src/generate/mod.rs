@@ -7,7 +7,6 @@ mod processes;
 mod server;
 mod table;
 
-use self::processes::Size;
 use crate::{plan::Plan, random::Random};
 
 /// How many of a hundred seeds run a table in memory in place of a server.
@@ -23,13 +22,7 @@ impl Plan {
         match Random::new(seed, "kind").below(100) {
             0..TABLES => table::plan(seed, random),
             TABLES..SERVERS_END => server::plan(seed, random),
-            _ => processes::plan(seed, random, Size::Drawn),
+            _ => processes::plan(seed, random),
         }
-    }
-
-    /// A plan of three servers of Sluicegate, which share a store and have eight clients. The speed of the simulation is
-    /// measured with them.
-    pub(crate) fn of_three_servers(seed: u64) -> Self {
-        processes::plan(seed, &Random::new(seed, "plan"), Size::ThreeServers)
     }
 }

@@ -1,7 +1,5 @@
 //! Plans of processes that share a server.
 
-use sluicegate_server::simulation::SimulatedProtocol;
-
 use super::library;
 use super::parts::{Features, SPAN, key, policy_changes, requests_at_once};
 use crate::{
@@ -21,40 +19,18 @@ const LOSSES: [FaultKind; 5] = [
 ];
 const LONG_SPANS: [u64; 5] = [5, 40, 600, 2000, 8000];
 
-/// How many processes and clients a plan has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Size {
-    /// As its seed says.
-    Drawn,
-    /// Three servers of Sluicegate without a cluster, and eight clients.
-    ThreeServers,
-}
-
-pub(super) fn plan(seed: u64, random: &Random, size: Size) -> Plan {
-    let is_drawn = size == Size::Drawn;
+pub(super) fn plan(seed: u64, random: &Random) -> Plan {
     let features = Features {
-        processes: if is_drawn { 1 + random.index(5) } else { 3 },
+        processes: 1 + random.index(5),
         holds: random.chance(40),
         batches: random.chance(30),
         policy_changes: random.chance(30),
     };
-    let (cluster, serving) = if is_drawn {
-        let serving = serving(&Random::new(seed, "serving"), features.processes);
-        (cluster(&Random::new(seed, "cluster")), serving)
-    } else {
-        (None, (0..3).map(|process| (process, SimulatedProtocol::Resp)).collect())
-    };
+    let cluster = cluster(&Random::new(seed, "cluster"));
     let denial_cache = *random.pick(&[0, 50, 1000, 1000]);
     let mut keys: Vec<_> = (0..=random.index(4)).map(|_| key(random, &features)).collect();
-    if !serving.is_empty() {
-        // Servers have no leases, and one fallback for all keys.
-        let on_error = keys[0].0[0].on_error;
-        for policy in keys.iter_mut().flat_map(|key| &mut key.0) {
-            (policy.lease, policy.on_error) = (0, on_error);
-        }
-    }
     let library = *random.pick(&[0, 0, 0, 20, 60]);
-    let clients = if is_drawn { 1 + random.index(8) } else { 8 };
+    let clients = 1 + random.index(8);
     let mut steps = requests(random, clients, library, &features, &keys, cluster);
     let shapers = if random.chance(15) {
         library::shapers(random, features.processes, &mut keys)
@@ -70,7 +46,7 @@ pub(super) fn plan(seed: u64, random: &Random, size: Size) -> Plan {
     }
     steps.sort_by_key(|step| step.at);
     let processes = features.processes;
-    Plan { seed, processes, denial_cache, cluster, serving, table: None, server: None, keys, steps }
+    Plan { seed, processes, denial_cache, cluster, table: None, server: None, keys, steps }
 }
 
 /// A cluster in place of one server, for one seed of three.
@@ -79,16 +55,6 @@ fn cluster(random: &Random) -> Option<ClusterPlan> {
     let tags = *random.pick(&[0, 0, 1, 2]);
     let needs_all = random.chance(60);
     random.chance(33).then_some(ClusterPlan { shards, tags, needs_all })
-}
-
-/// The processes that are servers of Sluicegate: some, in one seed of five.
-fn serving(random: &Random, processes: usize) -> Vec<(usize, SimulatedProtocol)> {
-    if !random.chance(20) {
-        return Vec::new();
-    }
-    let protocols = [SimulatedProtocol::Resp, SimulatedProtocol::Resp, SimulatedProtocol::Http];
-    let all = (0..processes).map(|process| (process, *random.pick(&protocols)));
-    all.filter(|_| random.chance(70)).collect()
 }
 
 /// The requests of each client, of which `library` percent are of the library.

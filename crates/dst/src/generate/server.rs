@@ -2,11 +2,11 @@
 
 use sluicegate_core::OnError;
 
-use super::parts::{Features, SPAN, can_reserve, key, limit, policy_changes, request};
+use super::parts::{Features, SPAN, can_reserve, key, policy_changes, request};
 use crate::{
     plan::{Action, FaultKind, KeyPlan, Plan, PolicyPlan, ReloadedRules, Request, Step},
     random::Random,
-    server::{Bounds, RulePlan, ServerPlan},
+    server::{Bounds, ServerPlan},
 };
 
 pub(super) fn plan(seed: u64, random: &Random) -> Plan {
@@ -30,8 +30,6 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
     }
     let unread = *random.pick(&[usize::MAX, usize::MAX, 2000, 300, 64]);
     let stops = random.chance(25);
-    let share = *random.pick(&[0, 50, 100]);
-    let mut http: Vec<_> = (0..features.processes).filter(|_| random.chance(share)).collect();
     let is_named =
         |(index, key): (usize, &KeyPlan)| (key.0.len() > 1 || rules.chance(20)).then_some(index);
     let named: Vec<_> = keys.iter().enumerate().filter_map(is_named).collect();
@@ -40,17 +38,8 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
         steps.extend(reloads(rules, &features, &keys, &named));
     }
     let bounds = bounds(&Random::new(seed, "bounds"), features.processes);
-    let (mut rules, mut calls) = (Vec::new(), Vec::new());
-    if bounds.is_some() {
-        http.clear();
-    } else {
-        (rules, calls) = descriptors(&Random::new(seed, "descriptors"), features.processes);
-    }
-    steps.extend(calls);
-    let is_resp = |client: &usize| !http.contains(client);
-    let clients: Vec<_> = (0..features.processes).filter(is_resp).collect();
-    steps.extend(pipelines(&Random::new(seed, "pipelines"), &clients, keys.len()));
-    let server = ServerPlan { unread, stops, http, named, rules, bounds };
+    steps.extend(pipelines(&Random::new(seed, "pipelines"), features.processes, keys.len()));
+    let server = ServerPlan { unread, stops, named, bounds };
     let waits = if begins { 50 } else { *random.pick(&[0, 10, 30, 60]) };
     for client in 0..features.processes {
         steps.extend(requests(random, &features, &keys, client, waits));
@@ -64,7 +53,6 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
         processes: features.processes,
         denial_cache: 1000,
         cluster: None,
-        serving: Vec::new(),
         table: None,
         server: Some(server),
         keys,
@@ -80,50 +68,16 @@ fn bounds(random: &Random, clients: usize) -> Option<Bounds> {
     })
 }
 
-/// Rules that count descriptors of Envoy, and calls about these, in one seed of three.
-fn descriptors(random: &Random, clients: usize) -> (Vec<RulePlan>, Vec<Step>) {
-    if !random.chance(33) {
-        return (Vec::new(), Vec::new());
-    }
-    let rule = |_| {
-        let limit = loop {
-            let limit = limit(random);
-            if !["leaky-queue", "borrow"].iter().any(|it| limit.contains(it)) {
-                break limit;
-            }
-        };
-        let cost = *random.pick(&[1, 1, 2, 3]);
-        RulePlan { entry: random.index(2), cost, is_shadow: random.chance(25), policy: limit }
-    };
-    let rules = (0..=random.index(4)).map(rule).collect();
-    let value =
-        |percent| random.chance(percent).then(|| u8::try_from(random.below(3)).unwrap_or_default());
-    let mut steps = Vec::new();
-    let (gap, mut at) = (*random.pick(&[10, 40, 150]), 0);
-    while at < SPAN {
-        let descriptor = |_| match [value(70), value(50)] {
-            [None, None] => [Some(0), None],
-            descriptor => descriptor,
-        };
-        let descriptors = (0..=random.index(2)).map(descriptor).collect();
-        let hits = *random.pick(&[0, 1, 1, 1, 1, 1, 2, 5, -1, -2]);
-        let process = random.index(clients);
-        steps.push(Step { at, process, action: Action::Describe { hits, descriptors } });
-        at += random.below(2 * gap);
-    }
-    (rules, steps)
-}
-
 /// Pipelines that take several turns of their connections, in one seed of ten. All of them together fit behind a command that
 /// waits.
-fn pipelines(random: &Random, clients: &[usize], keys: usize) -> Vec<Step> {
-    if clients.is_empty() || !random.chance(10) {
+fn pipelines(random: &Random, clients: usize, keys: usize) -> Vec<Step> {
+    if !random.chance(10) {
         return Vec::new();
     }
     let pipeline = |_| {
         let count = 500 + random.index(300);
         let action = Action::Pipeline { key: random.index(keys), cost: 1, count };
-        Step { at: random.below(SPAN), process: *random.pick(clients), action }
+        Step { at: random.below(SPAN), process: random.index(clients), action }
     };
     (0..=random.index(2)).map(pipeline).collect()
 }

@@ -80,7 +80,6 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
         processes: 1,
         denial_cache: 1000,
         cluster: None,
-        serving: Vec::new(),
         table: Some(table),
         server: None,
         keys,

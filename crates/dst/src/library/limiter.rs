@@ -35,7 +35,7 @@ impl Library {
     pub(crate) fn new(process: &Process) -> Self {
         Self {
             process: process.clone(),
-            limiter: Limiter::new(CheckedStore::new(process, ())),
+            limiter: Limiter::new(CheckedStore(process.clone())),
             ended_permits: Arc::default(),
             shapers: Arc::default(),
             open: Arc::default(),

@@ -61,7 +61,6 @@ impl World<'_> {
         let idle_by = self.time.millis() + IDLE;
         let is_idle = |world: &Self| {
             world.all_libraries().all(Library::is_idle)
-                && world.serving.iter().flatten().all(|it| it.open() == 0)
         };
         while !is_idle(self) && self.time.millis() < idle_by {
             sleep(Duration::from_millis(100)).await;
@@ -70,7 +69,6 @@ impl World<'_> {
             self.checks.violation(format_args!("liveness: a request of the library does not end"));
         }
         sleep(LEASES_RETURNED).await;
-        self.check_servers().await;
         for (index, process) in self.processes.iter().enumerate() {
             let open = process.open_requests();
             if open > 0 {
@@ -110,17 +108,6 @@ impl World<'_> {
             self.return_after_denial(key).await;
         }
         self.check_utilisation().await;
-    }
-
-    /// Each command to a process that is a server is answered, and nothing is left of its clients.
-    async fn check_servers(&mut self) {
-        for server in self.serving.iter_mut().flatten() {
-            if server.open() > 0 {
-                let what = format_args!("liveness: {} commands without a reply", server.open());
-                self.checks.violation(what);
-            }
-            server.check_rest().await;
-        }
     }
 
     fn all_libraries(&self) -> impl Iterator<Item = &Library> {

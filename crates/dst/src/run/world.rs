@@ -16,16 +16,11 @@ use crate::{
     process::{KeyRequest, Process},
     random::{Random, RandomByTime},
     redis_model::{Brand, Policies, RedisModel, Servers},
-    server::{Command, clock},
-    serving::ServerProcess,
     time::{HostClock, VirtualTime},
 };
 
 /// The deadline of an operation, in milliseconds: the default of the store.
 const DEADLINE: u64 = 15;
-
-/// The policy with which the store resets keys for a server.
-const RESET_POLICY: &str = "gcra:1/1s";
 
 /// A key, its policies, and the index of the one that each process uses.
 pub(super) struct Key {
@@ -44,8 +39,6 @@ pub(super) struct World<'a> {
     /// From each process to each server.
     pub(super) links: Vec<Vec<Arc<Link>>>,
     pub(super) processes: Vec<Process>,
-    /// The processes that are servers of Sluicegate.
-    pub(super) serving: Vec<Option<ServerProcess>>,
     /// The library of each process.
     pub(super) libraries: Vec<Library>,
     /// Libraries whose process has returned its leases; their shapers continue.
@@ -75,7 +68,6 @@ impl<'a> World<'a> {
         let log = Arc::new(EventLog::new(time, output));
         let mut keys = Vec::new();
         let mut policies = Policies::default();
-        policies.add(&RESET_POLICY.parse()?)?;
         for (index, key) in plan.keys.iter().enumerate() {
             let prepared: Vec<_> = key.0.iter().map(PolicyPlan::prepare).collect::<Result<_>>()?;
             for policy in &prepared {
@@ -90,7 +82,6 @@ impl<'a> World<'a> {
         let servers = servers(plan, time, policies, (&log, &checks), &keys);
         let links = (0..plan.processes).map(|index| links(plan, index)).collect();
         HoldId::seed(Random::new(plan.seed, "holds").next());
-        clock::start(&Random::new(plan.seed, "clock of servers"));
         let (processes, libraries) = (Vec::new(), Vec::new());
         let mut world = Self {
             plan,
@@ -100,7 +91,6 @@ impl<'a> World<'a> {
             servers,
             links,
             processes,
-            serving: Vec::new(),
             libraries,
             closing_libraries: Vec::new(),
             keys,
@@ -110,7 +100,6 @@ impl<'a> World<'a> {
         for index in 0..plan.processes {
             let process = world.start(index)?;
             world.libraries.push(Library::new(&process));
-            world.serving.push(world.serve(&process));
             world.processes.push(process);
         }
         Ok(world)
@@ -129,27 +118,6 @@ impl<'a> World<'a> {
             both,
             denial_cache,
         )
-    }
-
-    /// The server that a process is, if it is one.
-    fn serve(&self, process: &Process) -> Option<ServerProcess> {
-        let (index, number) = process.numbers();
-        let on_error = self.keys.first()?.policies[0].settings().on_error;
-        let random = RandomByTime::new(self.plan.seed, &format!("clients {number}"));
-        let protocol = self.plan.serves(index)?;
-        Some(ServerProcess::start(process, protocol, random, on_error))
-    }
-
-    /// Sends an action as commands to a process that is a server. Returns whether it has.
-    fn send(&mut self, process: usize, action: &Action) -> bool {
-        let Some(commands) = Command::of(action) else { return false };
-        let Some(server) = &mut self.serving[process] else { return false };
-        let named = |key: &Key| {
-            let (name, policy) = key.used_by(process);
-            (String::from_utf8_lossy(&name).into_owned(), policy.policy().to_string())
-        };
-        server.send(&self.keys.iter().map(named).collect(), commands);
-        true
     }
 
     /// The requests of a process on its keys.
@@ -171,9 +139,6 @@ impl<'a> World<'a> {
     }
 
     pub(super) fn act(&mut self, &Step { process, ref action, .. }: &Step) -> Result<()> {
-        if self.send(process, action) {
-            return Ok(());
-        }
         match action {
             Action::Request(requests) => {
                 self.processes[process].request(self.requests(process, requests), false);
@@ -198,8 +163,7 @@ impl<'a> World<'a> {
             Action::Flood { .. }
             | Action::Revisit { .. }
             | Action::Pipeline { .. }
-            | Action::Reload(_)
-            | Action::Describe { .. } => {}
+            | Action::Reload(_) => {}
             &Action::Fault { kind, span, amount } => {
                 if kind.disturbs() {
                     self.checks.disturbed(span);
@@ -231,24 +195,16 @@ impl<'a> World<'a> {
             }
             FaultKind::RestartProcess => {
                 self.processes[process].end();
-                if let Some(server) = self.serving[process].take() {
-                    server.end();
-                }
                 self.processes[process] = self.start(process)?;
-                self.serving[process] = self.serve(&self.processes[process]);
                 self.libraries[process] = Library::new(&self.processes[process]);
             }
             FaultKind::CloseProcess => {
-                match self.serving[process].take() {
-                    Some(server) => server.stop(),
-                    None => self.processes[process].close(),
-                }
+                self.processes[process].close();
                 self.checks.replaced(process);
                 let next = self.start(process)?;
                 let library = mem::replace(&mut self.libraries[process], Library::new(&next));
                 self.closing_libraries.push(library);
                 self.closing.push(mem::replace(&mut self.processes[process], next));
-                self.serving[process] = self.serve(&self.processes[process]);
             }
             // All servers fail over at the same time, or step their clocks by as much.
             FaultKind::FailOver => {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use sluicegate_server::simulation::{SimulatedProtocol, SimulatedServer};
+use sluicegate_server::simulation::SimulatedServer;
 use tokio::{
     io::{AsyncRead as _, ReadBuf},
     task::{JoinHandle, spawn_local},
@@ -17,24 +17,19 @@ use tokio::{
 };
 
 use super::{
-    command::Command, envoy::EnvoyClient, http_command, ledger::Ledger, server_end::ServerEnd,
+    command::Command, ledger::Ledger, server_end::ServerEnd,
 };
 use crate::network::{Link, Stream};
 
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) index: usize,
-    pub(super) protocol: SimulatedProtocol,
     pub(super) link: Arc<Link>,
     /// Until when it does not read.
     pub(super) paused: Rc<Cell<Instant>>,
-    /// One at a time with RESP; with HTTP, another one when too many requests of the last one are unanswered.
-    pub(super) connections: Vec<Connected>,
-    pub(super) envoy: EnvoyClient,
+    /// Its connection, if it has one.
+    pub(super) connection: Option<Connected>,
 }
-
-/// Requests of HTTP that are sent on a connection before the first is answered.
-const MAX_PIPELINED: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct Connected {
@@ -52,25 +47,17 @@ impl Client {
         keys: &[(String, String)],
         commands: Vec<Command>,
     ) {
-        for ended in self.connections.extract_if(.., |it| it.reader.is_finished()) {
+        if let Some(ended) = self.connection.take_if(|it| it.reader.is_finished()) {
             ledger.lock().left(ended.number);
         }
-        let has_room = |it: &&Connected| {
-            self.protocol == SimulatedProtocol::Resp
-                || ledger.lock().unanswered(it.number) + commands.len() <= MAX_PIPELINED
-        };
-        if self.connections.last().filter(has_room).is_none() {
-            self.connections.extend(self.connect(server, ledger, unread));
+        if self.connection.is_none() {
+            self.connection = self.connect(server, ledger, unread);
         }
-        let Some(connected) = self.connections.last() else { return };
+        let Some(connected) = &self.connection else { return };
         let mut bytes = Vec::new();
         for command in commands {
             let before = bytes.len();
-            match self.protocol {
-                SimulatedProtocol::Resp => command.encode(keys, &mut bytes),
-                SimulatedProtocol::Http => http_command::encode(&command, keys, &mut bytes),
-                SimulatedProtocol::Grpc => {}
-            }
+            command.encode(keys, &mut bytes);
             ledger.lock().send(connected.number, command, bytes.len() - before);
         }
         // An error means that the connection has ended, which ends its reader, too.
@@ -86,10 +73,10 @@ impl Client {
     ) -> Option<Connected> {
         let (others, max) = (server.clients(), ledger.lock().bounds.clients);
         let (stream, of_server) = self.link.open_with(unread);
-        let number = ledger.lock().open((self.index, self.protocol), stream.end());
+        let number = ledger.lock().open(stream.end());
         let end = ServerEnd { stream: of_server, observer: Arc::clone(ledger), number };
         let address = format!("client{}", self.index);
-        let is_accepted = server.connect(self.protocol, Box::new(end), address);
+        let is_accepted = server.connect(Box::new(end), address);
         if is_accepted != (others < max) {
             ledger.lock().violate(format_args!(
                 "bounds: another client is accepted ({is_accepted}) beside {others} of {max}"
@@ -104,16 +91,15 @@ impl Client {
         Some(Connected { number, stream, reader: spawn_local(reading) })
     }
 
-    /// Closes its connections. What the server still sends is lost.
+    /// Closes its connection. What the server still sends is lost.
     pub(super) fn leave(&mut self, ledger: &Mutex<Ledger>) {
-        for Connected { number, reader, .. } in self.connections.drain(..) {
+        if let Some(Connected { number, reader, .. }) = self.connection.take() {
             ledger.lock().left(number);
             reader.abort();
         }
-        self.envoy.leave();
     }
 
-    /// Resets its connections.
+    /// Resets its connection.
     pub(super) fn reset(&mut self, ledger: &Mutex<Ledger>) {
         self.link.reset();
         self.leave(ledger);

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use sluicegate_resp::encode_command;
 
-use super::reply::Reply;
 use crate::plan::{Action, Request};
 
 /// A command.
@@ -46,11 +45,6 @@ impl Command {
             }
             _ => return None,
         })
-    }
-
-    /// Whether its reply is a decision on what it requests. Those on a hold that is open only report its key.
-    pub(crate) const fn decides(&self) -> bool {
-        !matches!(self, Self::One { request: Request::Settle(..) | Request::Renew(..), .. })
     }
 }
 
@@ -120,23 +114,6 @@ impl Command {
                 Duration::from_millis(*timeout)
             }
             Self::One { .. } => Duration::ZERO,
-        }
-    }
-
-    /// The status of a response of HTTP with a decision, which is a fallback or not.
-    pub(crate) fn status(&self, reply: &Reply, is_fallback: bool) -> Option<u16> {
-        let is_query = matches!(
-            self,
-            Self::One { request: Request::Peek(_) | Request::Settle(..) | Request::Renew(..), .. }
-        );
-        match reply {
-            Reply::Decision(_) | Reply::MultiKey { .. } => Some(match (is_fallback, is_query) {
-                _ if reply.is_allowed() => 200,
-                (true, _) => 503,
-                (false, true) => 200,
-                (false, false) => 429,
-            }),
-            Reply::Reset | Reply::Error(_) | Reply::Other(_) => None,
         }
     }
 }

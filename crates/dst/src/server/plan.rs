@@ -2,10 +2,8 @@
 
 use std::fmt;
 
-use anyhow::{Result, bail, ensure};
-use sluicegate_server::simulation::SimulatedProtocol;
+use anyhow::{Result, bail};
 
-use super::envoy::RulePlan;
 use crate::words::Words;
 
 /// A server of Sluicegate.
@@ -15,17 +13,13 @@ pub(crate) struct ServerPlan {
     pub(crate) unread: usize,
     /// Whether the server stops after the last step, while requests wait.
     pub(crate) stops: bool,
-    /// Clients that speak HTTP. The others speak RESP.
-    pub(crate) http: Vec<usize>,
     /// Keys whose policies have names in the rules of the server.
     pub(crate) named: Vec<usize>,
-    /// Rules that count descriptors of Envoy.
-    pub(crate) rules: Vec<RulePlan>,
     /// Bounds that clients reach; otherwise those of the default settings apply.
     pub(crate) bounds: Option<Bounds>,
 }
 
-/// Bounds of a server. Its clients then speak RESP alone: HTTP has clients and bytes beyond them, for health checks.
+/// Bounds of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
     /// Maximum number of clients at a time.
@@ -35,11 +29,6 @@ pub(crate) struct Bounds {
 }
 
 impl ServerPlan {
-    /// The protocol of a client.
-    pub(super) fn protocol(&self, client: usize) -> SimulatedProtocol {
-        if self.http.contains(&client) { SimulatedProtocol::Http } else { SimulatedProtocol::Resp }
-    }
-
     /// Reads the rest of the line `server`.
     pub(crate) fn read(words: &mut Words<'_>) -> Result<Self> {
         let unread = words.number()?;
@@ -65,39 +54,20 @@ impl ServerPlan {
         self.bounds = Some(Bounds { clients, bytes });
         Ok(())
     }
-
-    /// Reads the rest of the line `http`.
-    pub(crate) fn read_http(&mut self, words: &mut Words<'_>) -> Result<()> {
-        self.http = words.numbers()?;
-        Ok(())
-    }
-
-    /// Whether its lines fit together.
-    pub(crate) fn check(&self) -> Result<()> {
-        let speaks_http = !self.http.is_empty() || !self.rules.is_empty();
-        ensure!(
-            self.bounds.is_none() || !speaks_http,
-            "invalid `bounds`: expected a server without `http` and `rule`, for which they do not hold"
-        );
-        Ok(())
-    }
 }
 
 impl fmt::Display for ServerPlan {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { unread, stops, http, named, rules, bounds } = self;
+        let Self { unread, stops, named, bounds } = self;
         writeln!(formatter, "server {unread} {}", if *stops { "stop" } else { "drain" })?;
         if let Some(Bounds { clients, bytes }) = bounds {
             writeln!(formatter, "bounds {clients} {bytes}")?;
         }
-        for (word, numbers) in [("http", http), ("named", named)] {
-            if numbers.is_empty() {
-                continue;
-            }
-            write!(formatter, "{word}")?;
-            numbers.iter().try_for_each(|number| write!(formatter, " {number}"))?;
-            writeln!(formatter)?;
+        if named.is_empty() {
+            return Ok(());
         }
-        rules.iter().try_for_each(|rule| writeln!(formatter, "{rule}"))
+        write!(formatter, "named")?;
+        named.iter().try_for_each(|number| write!(formatter, " {number}"))?;
+        writeln!(formatter)
     }
 }

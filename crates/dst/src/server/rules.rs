@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use sluicegate_core::PreparedPolicy;
 use sluicegate_server::simulation::SimulatedServer;
 
-use super::{envoy::rules_text, plan::ServerPlan};
+use super::plan::ServerPlan;
 use crate::plan::{KeyPlan, PolicyPlan, ReloadedRules};
 
 /// The policies of all keys, of which some have names.
@@ -12,8 +12,6 @@ use crate::plan::{KeyPlan, PolicyPlan, ReloadedRules};
 pub(super) struct Rules {
     policies: Vec<Vec<PolicyPlan>>,
     named: Vec<usize>,
-    /// The text of the rules that count descriptors.
-    of_descriptors: String,
     /// The index of the policy in force of each key.
     used: Vec<usize>,
     /// The number of the rules in force.
@@ -25,7 +23,7 @@ pub(super) struct Rules {
 impl Rules {
     pub(super) fn new(
         keys: &[KeyPlan],
-        ServerPlan { named, rules, .. }: &ServerPlan,
+        ServerPlan { named, .. }: &ServerPlan,
     ) -> Result<Self> {
         for (index, KeyPlan(policies)) in keys.iter().enumerate() {
             let is_named = named.contains(&index);
@@ -37,20 +35,14 @@ impl Rules {
         }
         let policies = keys.iter().map(|key| key.0.clone()).collect();
         let used = vec![0; keys.len()];
-        let of_descriptors = rules_text(rules);
         let (named, version) = (named.clone(), 1);
-        Ok(Self { policies, named, of_descriptors, used, version, are_invalid: false })
-    }
-
-    /// The name of the policy of a key, if it has one.
-    pub(super) fn name(&self, key: usize) -> Option<String> {
-        self.named.contains(&key).then(|| format!("policy{key}"))
+        Ok(Self { policies, named, used, version, are_invalid: false })
     }
 
     /// How commands give the policy of a key.
     pub(super) fn given(&self, key: usize) -> String {
-        let text = || self.policies[key][0].policy.clone();
-        self.name(key).map_or_else(text, |name| format!("@{name}"))
+        let is_named = self.named.contains(&key);
+        if is_named { format!("@policy{key}") } else { self.policies[key][0].policy.clone() }
     }
 
     /// The policy of a key that is in force.
@@ -60,7 +52,7 @@ impl Rules {
 
     /// The text of the rules.
     pub(super) fn text(&self) -> String {
-        self.file(&self.with(&self.used))
+        self.with(&self.used)
     }
 
     fn with(&self, used: &[usize]) -> String {
@@ -70,11 +62,6 @@ impl Rules {
             text.push_str(&format!("  policy{key}: '{policy}'\n"));
         }
         text
-    }
-
-    /// The text of a file with these policies.
-    fn file(&self, policies: &str) -> String {
-        format!("{policies}{}", self.of_descriptors)
     }
 
     /// Another policy of a key is in force from now on. What is wrong with the reload.
@@ -101,7 +88,7 @@ impl Rules {
                 let others = self.used.iter().zip(&self.policies);
                 let others: Vec<_> = others.map(|(used, all)| (used + 1) % all.len()).collect();
                 let report = server
-                    .reload(self.file(&format!("{}  wrong: 'gcra:0/1s'\n", self.with(&others))));
+                    .reload(format!("{}  wrong: 'gcra:0/1s'\n", self.with(&others)));
                 self.are_invalid = true;
                 let is_right = report.as_ref().is_err_and(|error| error.contains("gcra:0/1s"));
                 (!is_right).then(|| format!("{report:?} for invalid rules"))

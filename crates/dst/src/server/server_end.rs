@@ -15,17 +15,14 @@ use crate::network::Stream;
 
 /// Observes connections, by their numbers.
 pub(super) trait Observer: fmt::Debug + Send {
-    /// The server has read bytes. With `ends_now`, the end of the connection has arrived behind them.
-    fn read(&mut self, number: usize, bytes: &[u8], ends_now: bool);
+    /// The server has read bytes.
+    fn read(&mut self, number: usize, bytes: usize);
 
     /// The server wants to write bytes, from the first that was not accepted on.
     fn offered(&mut self, _number: usize, _bytes: &[u8]) {}
 
     /// The network has accepted bytes of the server.
     fn accepted(&mut self, _number: usize, _bytes: usize) {}
-
-    /// The server flushes what it has written.
-    fn flushed(&mut self, _number: usize) {}
 
     /// The server has closed the connection.
     fn ended(&mut self, _number: usize) {}
@@ -47,8 +44,7 @@ impl<O: Observer> AsyncRead for ServerEnd<O> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        let ends_now = self.stream.ends_now();
-        self.observer.lock().read(self.number, &buffer.filled()[before..], ends_now);
+        self.observer.lock().read(self.number, buffer.filled().len() - before);
         read
     }
 }
@@ -68,7 +64,6 @@ impl<O: Observer> AsyncWrite for ServerEnd<O> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.observer.lock().flushed(self.number);
         Pin::new(&mut self.stream).poll_flush(context)
     }
 

@@ -1,6 +1,6 @@
 //! The steps of a run.
 
-use std::{cell::Cell, collections::BTreeMap, rc::Rc, sync::Arc, time::Duration};
+use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result};
 use parking_lot::Mutex;
@@ -16,9 +16,7 @@ use super::{
     client::Client,
     clock,
     command::{Command, key_name},
-    envoy::{Call, Calls, EnvoyClient},
     ledger::{Key, Ledger},
-    metrics::Metrics,
     plan::{Bounds, ServerPlan},
     rules::Rules,
 };
@@ -63,8 +61,7 @@ pub(crate) fn run(plan: &Plan, server: &ServerPlan, output: Output) -> Result<Ru
             hash,
             events,
             millis: world.time.millis(),
-            violation: violation.or_else(|| world.calls.lock().violation.clone()),
-            recording: ledger.log.take_recording(),
+            violation,
         })
     })
 }
@@ -75,8 +72,6 @@ struct World {
     server: SimulatedServer,
     clients: Vec<Client>,
     rules: Rules,
-    seed: u64,
-    calls: Arc<Mutex<Calls>>,
     /// The names of the keys, and how commands give their policies.
     keys: Vec<(String, String)>,
     ledger: Arc<Mutex<Ledger>>,
@@ -95,13 +90,10 @@ impl World {
         let rules = Rules::new(&plan.keys, server)?;
         for index in 0..plan.keys.len() {
             named.push((key_name(index), rules.given(index)));
-            let policy_name = rules.name(index).unwrap_or_else(|| "default".to_owned());
             let (policy, state) = (rules.policy(index)?, OracleSubject::default());
-            keys.push(Key { policy, policy_name, state, ready: None });
+            keys.push(Key { policy, state, ready: None });
         }
         let log = Arc::new(EventLog::new(time, output));
-        let calls = Calls::new(&server.rules, Arc::clone(&log), clock::millis)?;
-        let calls = Arc::new(Mutex::new(calls));
         let mut config = Config::default();
         let Bounds { clients, bytes } = server
             .bounds
@@ -112,7 +104,6 @@ impl World {
             keys,
             connections: Vec::new(),
             log,
-            replied: BTreeMap::new(),
             arrivals: 0,
             is_stopping: false,
             millis: clock::millis,
@@ -120,15 +111,8 @@ impl World {
         };
         let client = |index| {
             let random = RandomByTime::new(plan.seed, &format!("client {index}"));
-            let link = Link::new(random);
-            Client {
-                index,
-                protocol: server.protocol(index),
-                paused: Rc::new(Cell::new(Instant::now())),
-                connections: Vec::new(),
-                envoy: EnvoyClient::new(index, Arc::clone(&link), Arc::clone(&calls)),
-                link,
-            }
+            let paused = Rc::new(Cell::new(Instant::now()));
+            Client { index, paused, connection: None, link: Link::new(random) }
         };
         Ok(Self {
             plan: server.clone(),
@@ -137,8 +121,6 @@ impl World {
                 .map_err(anyhow::Error::msg)?,
             rules,
             clients: (0..plan.processes).map(client).collect(),
-            seed: plan.seed,
-            calls,
             keys: named,
             ledger: Arc::new(Mutex::new(ledger)),
             may_be_lost: 0,
@@ -155,21 +137,6 @@ impl World {
             let counted = [self.server.clients(), self.server.waiting(), self.server.buffered()];
             ledger.check_bounds(counted);
         }
-    }
-
-    async fn check_metrics(&self) {
-        let random = RandomByTime::new(self.seed, "metrics");
-        match Metrics::read(&self.server, random).await {
-            Ok(metrics) => {
-                self.calls.lock().check_metrics(&metrics);
-                self.ledger.lock().check_metrics(&metrics);
-            }
-            Err(error) => {
-                self.ledger.lock().violate(format_args!("honesty: metrics: {error}"));
-            }
-        }
-        // The client that read them has left.
-        sleep(LEAVE).await;
     }
 
     fn take(&mut self, step: &Step) {
@@ -199,13 +166,6 @@ impl World {
                 match self.rules.policy(key) {
                     Ok(policy) => ledger.keys[key].policy = policy,
                     Err(error) => ledger.violate(format_args!("rules: {error:#}")),
-                }
-            }
-            Action::Describe { hits, descriptors } => {
-                let call = Call { hits: *hits, descriptors: descriptors.clone() };
-                if !client.envoy.call(&self.server, call) {
-                    let what = format_args!("liveness: the server rejects a client");
-                    self.ledger.lock().violate(what);
                 }
             }
             &Action::Reload(rules) => {
@@ -247,20 +207,15 @@ impl World {
     async fn finish(&mut self) {
         if !self.plan.stops {
             let end = self.time.millis() + DRAIN;
-            let is_idle = || self.ledger.lock().is_idle() && self.calls.lock().are_answered();
+            let is_idle = || self.ledger.lock().is_idle();
             while !is_idle() && self.time.millis() < end {
                 self.watch_until(self.time.millis() + 500).await;
             }
             // The last replies arrive.
             self.watch_until(self.time.millis() + 5000).await;
             self.ledger.lock().check_received();
-            self.calls.lock().check_answered();
             self.clients.iter_mut().for_each(|client| client.leave(&self.ledger));
             sleep(LEAVE).await;
-            // With little memory, the server has none for the metrics.
-            if self.plan.bounds.is_none() {
-                self.check_metrics().await;
-            }
             let (clients, waiting) = (self.server.clients(), self.server.waiting());
             // The requests of a connection wait one after the other.
             if clients > self.may_be_lost || waiting > self.may_be_lost {
@@ -270,7 +225,6 @@ impl World {
             }
         }
         self.ledger.lock().is_stopping = true;
-        self.calls.lock().stop();
         let stopped = self.server.stop().await;
         let rest = (self.server.clients(), self.server.waiting(), self.server.buffered());
         if stopped.is_err() || rest != (0, 0, 0) {

@@ -17,7 +17,6 @@ use super::{
 use crate::{
     oracle::{decide_denied, on_key},
     plan::Request,
-    recording::MarkKind,
 };
 
 impl TableWorld<'_> {
@@ -44,12 +43,6 @@ impl TableWorld<'_> {
             .map_err(|error| error.to_string());
         let integers = decision.as_ref().map(Decision::to_integers);
         self.note(format_args!("{request} of key{index} at {now}: {integers:?}"));
-        let kind = match &decision {
-            Ok(decision) if decision.allowed() => MarkKind::Allowed,
-            Ok(_) => MarkKind::Denied,
-            Err(_) => MarkKind::Error,
-        };
-        self.log.mark(self.millis, 0, kind);
         let invocation = on_key(policy.policy(), operation, now);
         if self.table_full() > before {
             self.check_full(index, invocation, &decision);

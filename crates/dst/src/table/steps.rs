@@ -34,8 +34,7 @@ pub(crate) fn run(plan: &Plan, table: TablePlan, output: Output) -> Result<RunOu
     }
     world.finish();
     let (hash, events) = world.log.summary();
-    let recording = world.log.take_recording();
-    Ok(RunOutcome { hash, events, millis: world.millis, violation: world.violation, recording })
+    Ok(RunOutcome { hash, events, millis: world.millis, violation: world.violation })
 }
 
 impl TableWorld<'_> {
@@ -61,7 +60,6 @@ impl TableWorld<'_> {
             | Action::NodeFault { .. }
             | Action::Permit(_)
             | Action::Reload(_)
-            | Action::Describe { .. }
             | Action::Push { .. }
             | Action::Pipeline { .. } => {}
             Action::UsePolicy { key, policy } => self.keys[*key].used = *policy,
