@@ -11,9 +11,7 @@ use parking_lot::Mutex;
 
 use crate::{
     event_log::{Output, print_line},
-    plan::Plan,
-    run::run,
-    shrink,
+    plan::{AnyPlan, KINDS, from_seed},
 };
 
 /// One seed of every `TWICE` runs twice, and both runs must be equal. The kind of a plan depends on no multiple of it.
@@ -30,40 +28,8 @@ pub(crate) struct Seeds {
     pub(crate) jobs: usize,
     /// Whether a violation is shrunk to a script.
     pub(crate) shrinks: bool,
-    /// Whether plans of each kind are run, in the order of [`Kind::ALL`].
-    pub(crate) kinds: [bool; Kind::ALL.len()],
-}
-
-/// The subject of a plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// With one server.
-    Processes,
-    Cluster,
-    Table,
-    Server,
-}
-
-impl Kind {
-    /// All of them, with their names.
-    pub(crate) const ALL: [(Self, &str); 4] = [
-        (Self::Processes, "processes"),
-        (Self::Cluster, "cluster"),
-        (Self::Table, "table"),
-        (Self::Server, "server"),
-    ];
-
-    const fn of(plan: &Plan) -> Self {
-        if plan.server.is_some() {
-            Self::Server
-        } else if plan.table.is_some() {
-            Self::Table
-        } else if plan.cluster.is_some() {
-            Self::Cluster
-        } else {
-            Self::Processes
-        }
-    }
+    /// Whether plans of each kind are run, in the order of [`KINDS`].
+    pub(crate) kinds: [bool; KINDS.len()],
 }
 
 /// All runs together.
@@ -86,7 +52,7 @@ impl Totals {
         {
             self.violation = Some((seed, violation.clone()));
         }
-        let (millis, took) = &mut self.times[ran.kind as usize];
+        let (millis, took) = &mut self.times[ran.kind];
         (*millis, *took) = (*millis + ran.millis, *took + ran.took);
         self.seeds += 1;
         self.events += ran.events;
@@ -97,7 +63,8 @@ impl Totals {
 
 /// A run of a seed.
 struct SeedRun {
-    kind: Kind,
+    /// The index of its kind.
+    kind: usize,
     millis: u64,
     took: Duration,
     events: u64,
@@ -118,11 +85,12 @@ pub(crate) fn explore(seeds: Seeds) -> Result<bool> {
             if seed - seeds.first >= seeds.count {
                 break;
             }
-            if seeds.kinds.contains(&false) && !seeds.kinds[Kind::of(&Plan::from_seed(seed)) as usize]
-            {
+            let plan = from_seed(seed);
+            let kind = KINDS.iter().position(|it| *it == plan.kind()).unwrap_or_default();
+            if !seeds.kinds[kind] {
                 continue;
             }
-            let ran = run_plan(seed, &Plan::from_seed(seed))
+            let ran = run_plan(seed, kind, &*plan)
                 .inspect_err(|_| ends.store(true, Ordering::Relaxed))?;
             if ran.violation.is_some() {
                 ends.store(true, Ordering::Relaxed);
@@ -140,16 +108,16 @@ pub(crate) fn explore(seeds: Seeds) -> Result<bool> {
     if let Some((seed, violation)) = totals.violation {
         print_line(format_args!("seed {seed}: {violation}"));
         if seeds.shrinks {
-            let script = shrink::shrink(&Plan::from_seed(seed))?;
+            let script = from_seed(seed).shrink()?;
             print_line(format_args!(
                 "# the shortest script that shows it, for --script:\n{script}"
             ));
         }
         return Ok(false);
     }
-    let speeds = Kind::ALL.iter().zip(totals.times).filter(|it| it.1.0 > 0);
+    let speeds = KINDS.iter().zip(totals.times).filter(|it| it.1.0 > 0);
     let speeds: Vec<_> = speeds
-        .map(|((_, name), (millis, took))| {
+        .map(|(name, (millis, took))| {
             let speed = millis as f64 / 1000.0 / took.as_secs_f64().max(1e-9);
             format!("{name} {speed:.0} times")
         })
@@ -167,16 +135,14 @@ pub(crate) fn explore(seeds: Seeds) -> Result<bool> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "how long it takes is printed")]
-fn run_plan(seed: u64, plan: &Plan) -> Result<SeedRun> {
+fn run_plan(seed: u64, kind: usize, plan: &dyn AnyPlan) -> Result<SeedRun> {
     let started = Instant::now();
-    let outcome = run(plan, Output::Nothing)?;
+    let outcome = plan.run(Output::Nothing)?;
     let took = started.elapsed();
     let mut violation = outcome.violation.clone();
-    if cfg!(tokio_unstable) && seed.is_multiple_of(TWICE) && run(plan, Output::Nothing)? != outcome
-    {
+    if cfg!(tokio_unstable) && seed.is_multiple_of(TWICE) && plan.run(Output::Nothing)? != outcome {
         violation.get_or_insert_with(|| "two runs differ".to_owned());
     }
-    let kind = Kind::of(plan);
     let (millis, events, hash) = (outcome.millis, outcome.events, outcome.hash);
     Ok(SeedRun { kind, millis, took, events, hash, violation })
 }
@@ -198,7 +164,7 @@ mod tests {
             minutes: u64::MAX,
             jobs: 2,
             shrinks: true,
-            kinds: [true; Kind::ALL.len()],
+            kinds: [true; KINDS.len()],
         };
         assert!(explore(seeds).unwrap(), "a seed violates what is printed above");
     }

@@ -5,28 +5,22 @@
 //! it to users.
 
 mod check;
-mod checked_store;
 mod event_log;
 mod explore;
 mod generate;
-mod host;
-mod library;
 mod meter;
 mod network;
 mod oracle;
-mod outcome;
 mod plan;
-mod plan_check;
-mod process;
 mod random;
 mod redis_model;
 mod run;
-mod script;
 mod server;
+mod shared;
 mod shrink;
 mod table;
+mod text;
 mod time;
-mod words;
 
 use std::{env, fs, process::ExitCode};
 
@@ -34,8 +28,8 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{
     event_log::{Output, print_line},
-    explore::{Kind, Seeds, explore},
-    plan::Plan,
+    explore::{Seeds, explore},
+    plan::{AnyPlan, KINDS, from_seed},
 };
 
 /// More threads than this make no sense.
@@ -76,7 +70,7 @@ fn command(arguments: &[String]) -> Result<bool> {
         shrinks: true,
         kinds: [true; 4],
     };
-    let (mut replayed, mut script): (Option<u64>, Option<Plan>) = (None, None);
+    let (mut replayed, mut script): (Option<u64>, Option<Box<dyn AnyPlan>>) = (None, None);
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().with_context(|| format!("{word} needs a value"));
@@ -91,10 +85,9 @@ fn command(arguments: &[String]) -> Result<bool> {
             "--jobs" => seeds.jobs = usize::try_from(number()?)?.clamp(1, MAX_JOBS),
             "--only" => {
                 let names: Vec<_> = value()?.split(',').collect();
-                seeds.kinds = Kind::ALL.map(|(_, name)| names.contains(&name));
-                let is_known = |name: &&str| Kind::ALL.iter().any(|it| it.1 == *name);
-                if let Some(name) = names.iter().find(|it| !is_known(it)) {
-                    bail!("invalid --only `{name}`: expected processes, cluster, table or server");
+                seeds.kinds = KINDS.map(|name| names.contains(&name));
+                if let Some(name) = names.iter().find(|it| !KINDS.contains(it)) {
+                    bail!("invalid --only `{name}`: expected {}", KINDS.join(", "));
                 }
             }
             "--no-shrink" => seeds.shrinks = false,
@@ -102,20 +95,20 @@ fn command(arguments: &[String]) -> Result<bool> {
             "--script" => {
                 let path = value()?;
                 let text = fs::read_to_string(path).with_context(|| path.clone())?;
-                script = Some(text.parse()?);
+                script = Some(plan::read(&text)?);
             }
             _ => bail!("unknown option `{word}`"),
         }
     }
-    match script.or_else(|| replayed.map(Plan::from_seed)) {
-        Some(plan) => replay(&plan),
+    match script.or_else(|| replayed.map(from_seed)) {
+        Some(plan) => replay(&*plan),
         None => explore(seeds),
     }
 }
 
 /// Runs one plan, and prints its events and the violation. Returns whether there was none.
-fn replay(plan: &Plan) -> Result<bool> {
-    let outcome = run::run(plan, Output::Text)?;
+fn replay(plan: &dyn AnyPlan) -> Result<bool> {
+    let outcome = plan.run(Output::Text)?;
     print_line(format_args!("{} events, hash {:016x}", outcome.events, outcome.hash));
     if let Some(violation) = &outcome.violation {
         print_line(format_args!("violation: {violation}"));

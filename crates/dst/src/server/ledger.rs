@@ -1,11 +1,6 @@
 //! The commands sent to the server, its replies, and the decisions of the oracle on them.
 
-use std::{
-    collections::VecDeque,
-    fmt,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::VecDeque, fmt, sync::Arc, time::Duration};
 
 use sluicegate_conformance::{Invocation, OracleSubject, Subject as _};
 use sluicegate_core::{
@@ -14,12 +9,9 @@ use sluicegate_core::{
 use sluicegate_resp::decode;
 
 use super::{
-    clock,
-    command::Command,
+    client::{Command, Observer, Reply, of_value},
     plan::Bounds,
-    reply::{Reply, of_value},
-    server_end::Observer,
-    turn,
+    world::{now, read_in_turn},
 };
 use crate::{
     event_log::EventLog,
@@ -167,7 +159,7 @@ impl Ledger {
             self.log.add(format_args!("connection {number} waits"));
             *waiting = Some(WaitState {
                 arrival: self.arrivals,
-                deadline: clock::now() + command.timeout(),
+                deadline: now() + command.timeout(),
                 policy: self.keys[command.first_key()].policy.clone(),
                 could_pass_since: None,
                 repeats_since: None,
@@ -177,7 +169,7 @@ impl Ledger {
     }
 
     fn replied(&mut self, number: usize, reply: &Reply) {
-        let now = clock::now();
+        let now = now();
         self.log.add(format_args!("connection {number} gets {reply:?} at {now}"));
         let connection = &mut self.connections[number];
         let read = connection.read;
@@ -280,7 +272,7 @@ impl Observer for Ledger {
         let runs = connection.sent.front().is_none_or(|it| it.waiting.is_none())
             && !self.is_stopping
             && self.bounds.bytes >= UNLIMITED_BUFFER;
-        let turn = if runs { turn::read(bytes) } else { 0 };
+        let turn = if runs { read_in_turn(bytes) } else { 0 };
         if self.bounds.bytes < UNLIMITED_BUFFER
             && connection.kept.is_none()
             && let Some(PendingCommand { end, waiting: Some(_), .. }) = connection.sent.front()
@@ -547,9 +539,8 @@ impl Ledger {
         else {
             return;
         };
-        let repeats = waiting
-            .as_ref()
-            .is_some_and(|it| self.is_open(&it.policy, (*key, *request), clock::now()));
+        let repeats =
+            waiting.as_ref().is_some_and(|it| self.is_open(&it.policy, (*key, *request), now()));
         let since = repeats.then(|| (self.millis)());
         let sent = self.connections[number].sent.front_mut();
         if let Some(waiting) = sent.and_then(|it| it.waiting.as_mut()) {
@@ -602,7 +593,7 @@ impl Ledger {
 
     /// Checks that the first request of each key passes when it can, and none waits longer than it wanted to.
     pub(super) fn check_waiters(&mut self) {
-        let (now, millis) = (clock::now(), (self.millis)());
+        let (now, millis) = (now(), (self.millis)());
         self.check_vanished(millis);
         self.check_multi_key_waiters(now, millis);
         for key in 0..self.keys.len() {

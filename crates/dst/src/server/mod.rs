@@ -6,17 +6,8 @@
 //! at that moment.
 
 mod client;
-pub(crate) mod clock;
-mod command;
 mod ledger;
 mod plan;
-mod reply;
-mod rules;
-mod server_end;
-mod steps;
-mod turn;
+mod world;
 
-pub(crate) use self::{
-    plan::{Bounds, ServerPlan},
-    steps::run,
-};
+pub(crate) use self::plan::Server;

@@ -1,40 +1,41 @@
 //! A process with a store: production code, whose clock, connections, tasks and random numbers are simulated.
 
 use std::{
+    fmt, io,
+    pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    task::Waker,
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
 use anyhow::Result;
 use parking_lot::Mutex;
 use sluicegate_core::{
-    self as core, Answer, BoxFuture, Counters, Decision, KeyedOperation, Operation, PreparedPolicy,
-    Source, Store as _, StoreError, StoreStatus,
+    self as core, Answer, Applied, BoxFuture, Counters, Decision, KeyedOperation, Operation,
+    PreparedPolicy, ReadEntry, Source, Store, StoreError, StoreStatus, Timestamp,
 };
-use sluicegate_redis::{Environment, Options, RedisStore};
-use tokio::time::sleep;
+use sluicegate_redis::{Connection, Environment, Options, RedisStore};
+use tokio::{task::AbortHandle, time::sleep};
 
 use crate::{
     check::{AnsweredMultiKey, AnsweredOperation, Checks, Kind},
     event_log::{EventLog, Shown},
-    host::Host,
     network::Link,
     plan::Request,
     random::{Random, RandomByTime},
-    redis_model::{KeyMoment, Servers},
+    redis_model::{KeyMoment, Servers, serve},
     time::{HostClock, VirtualTime},
 };
 
 /// An operation on a key, under a policy.
 #[derive(Clone, Debug)]
-pub(crate) struct KeyRequest {
-    pub(crate) key: Vec<u8>,
-    pub(crate) policy: PreparedPolicy,
-    pub(crate) request: Request,
+pub(super) struct KeyRequest {
+    pub(super) key: Vec<u8>,
+    pub(super) policy: PreparedPolicy,
+    pub(super) request: Request,
 }
 
 impl KeyRequest {
@@ -69,7 +70,7 @@ struct SendState {
 
 /// A running process.
 #[derive(Clone, Debug)]
-pub(crate) struct Process {
+pub(super) struct Process {
     host: Arc<Host>,
     store: RedisStore,
     log: Arc<EventLog>,
@@ -77,7 +78,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(crate) fn start(
+    pub(super) fn start(
         (index, number, time): (usize, u64, VirtualTime),
         random: &Random,
         links: &[Arc<Link>],
@@ -108,7 +109,7 @@ impl Process {
     }
 
     /// Ends: nothing of it runs any more.
-    pub(crate) fn end(&self) {
+    pub(super) fn end(&self) {
         self.host.gate.has_ended.store(true, Ordering::Relaxed);
         self.host.gate.is_closed.store(true, Ordering::Relaxed);
         self.host.tasks.lock().drain(..).for_each(|task| task.abort());
@@ -123,7 +124,7 @@ impl Process {
     }
 
     /// The reason why its store is unavailable, as it sees it.
-    pub(crate) fn unavailable(&self) -> Option<String> {
+    pub(super) fn unavailable(&self) -> Option<String> {
         match self.store.status() {
             StoreStatus::Remote(status) => status.unavailable,
             StoreStatus::Local(_) => None,
@@ -131,7 +132,7 @@ impl Process {
     }
 
     /// The nodes whose breakers are open.
-    pub(crate) fn open_breakers(&self) -> Vec<String> {
+    pub(super) fn open_breakers(&self) -> Vec<String> {
         match self.store.status() {
             StoreStatus::Remote(status) => {
                 let open = status.nodes.into_iter().filter(|node| node.breaker_open);
@@ -142,12 +143,12 @@ impl Process {
     }
 
     /// Operations without an answer.
-    pub(crate) fn open_requests(&self) -> u64 {
+    pub(super) fn open_requests(&self) -> u64 {
         self.host.open.load(Ordering::Relaxed)
     }
 
     /// Does not run for a while.
-    pub(crate) fn pause(&self, span: u64) {
+    pub(super) fn pause(&self, span: u64) {
         let gate = Arc::clone(&self.host.gate);
         gate.is_closed.store(true, Ordering::Relaxed);
         gate.closed_for.fetch_add(span, Ordering::Relaxed);
@@ -163,7 +164,7 @@ impl Process {
     }
 
     /// Applies requests in the background, in one call if there are several: all or none, or each by itself.
-    pub(crate) fn request(&self, requests: Vec<KeyRequest>, all_or_none: bool) {
+    pub(super) fn request(&self, requests: Vec<KeyRequest>, all_or_none: bool) {
         let process = self.clone();
         self.host.open.fetch_add(1, Ordering::Relaxed);
         self.host.spawn(async move {
@@ -178,19 +179,19 @@ impl Process {
     }
 
     /// Returns the leases, in the background.
-    pub(crate) fn close(&self) {
+    pub(super) fn close(&self) {
         let store = self.store.clone();
         self.host.spawn(async move { store.close().await });
     }
 
     /// Applies a request.
-    pub(crate) async fn operate(&self, request: &KeyRequest) -> Result<Answer, StoreError> {
+    pub(super) async fn operate(&self, request: &KeyRequest) -> Result<Answer, StoreError> {
         let id = request.request.hold_id();
         self.apply(request.operation(&id).into()).await
     }
 
     /// Applies requests in one call, each by itself.
-    pub(crate) async fn operate_all(&self, requests: &[KeyRequest]) {
+    pub(super) async fn operate_all(&self, requests: &[KeyRequest]) {
         let ids: Vec<_> = requests.iter().map(|it| it.request.hold_id()).collect();
         let operations = requests.iter().zip(&ids).map(|(it, id)| it.operation(id));
         self.apply_many(&operations.collect::<Vec<_>>()).await;
@@ -207,7 +208,7 @@ impl Process {
     }
 
     /// Applies a request, and checks its answer.
-    pub(crate) async fn apply(&self, request: core::Request<'_>) -> Result<Answer, StoreError> {
+    pub(super) async fn apply(&self, request: core::Request<'_>) -> Result<Answer, StoreError> {
         let Some(call) = request.single() else { return self.apply_multi_key(request).await };
         let sent = self.sends(call);
         let result = self.store.apply(request).await;
@@ -216,7 +217,7 @@ impl Process {
     }
 
     /// Applies operations in one call, each by itself, and checks the answers.
-    pub(crate) async fn apply_many(
+    pub(super) async fn apply_many(
         &self,
         operations: &[KeyedOperation<'_>],
     ) -> Vec<Result<Answer, StoreError>> {
@@ -255,7 +256,7 @@ impl Process {
     }
 
     /// Resets a key, and returns whether it was used.
-    pub(crate) async fn reset(&self, key: &[u8]) -> Result<bool, StoreError> {
+    pub(super) async fn reset(&self, key: &[u8]) -> Result<bool, StoreError> {
         let kind = Kind::Other("reset", 0);
         self.checks.requested(self.host.index, self.host.number, key, kind);
         let was_used = self.store.reset(key).await;
@@ -266,7 +267,7 @@ impl Process {
     }
 
     /// Runs a future only while the process runs.
-    pub(crate) fn gated<'a, T>(&self, task: impl Future<Output = T> + Send + 'a) -> BoxFuture<'a, T>
+    pub(super) fn gated<'a, T>(&self, task: impl Future<Output = T> + Send + 'a) -> BoxFuture<'a, T>
     where
         T: 'a,
     {
@@ -274,41 +275,41 @@ impl Process {
     }
 
     /// Runs a task in the background, as long as the process runs.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.host.spawn(task);
     }
 
     /// The moment, as far as checks of this process need it.
-    pub(crate) fn moment(&self) -> Moment {
+    pub(super) fn moment(&self) -> Moment {
         let closed_for = self.host.gate.closed_for.load(Ordering::Relaxed);
         Moment { millis: self.host.time.millis(), closed_for }
     }
 
     /// Its index among the processes, and its number among all that were started.
-    pub(crate) fn numbers(&self) -> (usize, u64) {
+    pub(super) fn numbers(&self) -> (usize, u64) {
         (self.host.index, self.host.number)
     }
 
     /// Whether it has ended.
-    pub(crate) fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         self.host.gate.has_ended.load(Ordering::Relaxed)
     }
 
     /// The production store of the process.
-    pub(crate) const fn store(&self) -> &RedisStore {
+    pub(super) const fn store(&self) -> &RedisStore {
         &self.store
     }
 
     /// The servers that it uses.
-    pub(crate) fn servers(&self) -> &Servers {
+    pub(super) fn servers(&self) -> &Servers {
         &self.host.servers
     }
 
-    pub(crate) fn checks(&self) -> &Arc<Checks> {
+    pub(super) fn checks(&self) -> &Arc<Checks> {
         &self.checks
     }
 
-    pub(crate) fn log(&self) -> &EventLog {
+    pub(super) fn log(&self) -> &EventLog {
         &self.log
     }
 
@@ -370,4 +371,195 @@ impl Process {
 fn peek(moment: &KeyMoment, take: KeyedOperation<'_>) -> Option<Decision> {
     let KeyedOperation { key, policy, operation } = take;
     moment.decide(key, policy.policy(), Operation::Peek(operation.cost())).ok()
+}
+
+// The simulated environment of a process: its clock, connections, tasks and random numbers.
+
+/// Turns of the tasks of a process within a millisecond. More are a livelock.
+const MAX_TURNS: u64 = 100_000;
+/// A task that could run yields to all others once in this number of turns, as threads do.
+const YIELD_ONE_IN: u64 = 16;
+
+/// Milliseconds that the handshake of a connection takes, and the commands that the store sends before it uses the connection.
+const HAND_SHAKE: u64 = 2;
+const SET_UP: u64 = 4;
+
+/// The simulated environment of a process.
+pub(super) struct Host {
+    pub(super) index: usize,
+    /// Its number among all processes that were started.
+    pub(super) number: u64,
+    pub(super) time: VirtualTime,
+    pub(super) clock: HostClock,
+    pub(super) random: RandomByTime,
+    /// The order in which tasks run that could.
+    pub(super) order: RandomByTime,
+    /// To each server.
+    pub(super) links: Vec<Arc<Link>>,
+    pub(super) servers: Arc<Servers>,
+    pub(super) checks: Arc<Checks>,
+    pub(super) gate: Arc<Gate>,
+    pub(super) tasks: Mutex<Vec<AbortHandle>>,
+    /// Operations without an answer.
+    pub(super) open: AtomicU64,
+}
+
+/// Keeps the tasks of a process from running while it is paused.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    /// It stays closed when the process has ended.
+    pub(super) is_closed: AtomicBool,
+    pub(super) has_ended: AtomicBool,
+    /// Milliseconds that it was closed in all.
+    pub(super) closed_for: AtomicU64,
+    pub(super) waiting: Mutex<Vec<Waker>>,
+    /// How often tasks have run within a millisecond.
+    turns: Mutex<(u64, u64)>,
+}
+
+impl Gate {
+    /// Counts a turn. Whether tasks run without end, and no time passes.
+    fn is_livelock(&self, millis: u64) -> bool {
+        let mut turns = self.turns.lock();
+        *turns = if turns.0 == millis { (millis, turns.1 + 1) } else { (millis, 1) };
+        turns.1 > MAX_TURNS
+    }
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Host").field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+impl Host {
+    /// Runs a future only while the process runs.
+    pub(super) fn gated<'a, T>(&self, task: impl Future<Output = T> + Send + 'a) -> Gated<'a, T> {
+        Gated {
+            task: Box::pin(task),
+            gate: Arc::clone(&self.gate),
+            order: self.order.clone(),
+            checks: Arc::clone(&self.checks),
+            time: self.time,
+        }
+    }
+
+    /// Runs a task in the background, as long as the process runs.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        if self.gate.has_ended.load(Ordering::Relaxed) {
+            return;
+        }
+        let task = self.gated(task);
+        let handle = tokio::spawn(task).abort_handle();
+        let mut tasks = self.tasks.lock();
+        if tasks.len() >= 64 {
+            tasks.retain(|task| !task.is_finished());
+        }
+        tasks.push(handle);
+    }
+}
+
+impl Environment for Host {
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn random(&self) -> u64 {
+        self.random.next(self.time.millis())
+    }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self.spawn(task);
+    }
+
+    fn connect(&self, _: &str, port: u16) -> BoxFuture<'static, io::Result<Box<dyn Connection>>> {
+        let (servers, index) = (Arc::clone(&self.servers), self.index);
+        let node = servers.node_at(port);
+        let (link, time) = (Arc::clone(&self.links[node]), self.time);
+        let checks = servers.is_cluster().then(|| Arc::clone(&self.checks));
+        let connects = move |millis| {
+            if let Some(checks) = &checks {
+                checks.connects(index, time.millis() + millis);
+            }
+        };
+        Box::pin(async move {
+            connects(HAND_SHAKE);
+            link.shake_hands().await;
+            connects(SET_UP);
+            if !servers.node(node).is_up() {
+                return Err(io::ErrorKind::ConnectionRefused.into());
+            }
+            let (ours, theirs) = link.open();
+            tokio::spawn(serve(servers, node, index, theirs));
+            Ok(Box::new(ours) as Box<dyn Connection>)
+        })
+    }
+}
+
+/// A task that runs only while the gate is open.
+pub(super) struct Gated<'a, T> {
+    task: BoxFuture<'a, T>,
+    gate: Arc<Gate>,
+    order: RandomByTime,
+    checks: Arc<Checks>,
+    time: VirtualTime,
+}
+
+impl<T> Future for Gated<'_, T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        if self.gate.is_closed.load(Ordering::Relaxed) {
+            self.gate.waiting.lock().push(context.waker().clone());
+            return Poll::Pending;
+        }
+        let millis = self.time.millis();
+        if self.gate.is_livelock(millis) {
+            self.checks
+                .violation(format_args!("liveness: tasks run without end, and no time passes"));
+            return Poll::Pending;
+        }
+        if self.order.below(millis, YIELD_ONE_IN) == 0 {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.task.as_mut().poll(context)
+    }
+}
+
+// The store below the library: that of a process, with a check of each answer.
+
+/// The store of a process. It does not answer while the process is paused, and never after it has ended.
+#[derive(Debug)]
+pub(super) struct CheckedStore(pub(super) Process);
+
+impl Store for CheckedStore {
+    type Error = StoreError;
+
+    fn apply<'a>(&'a self, request: core::Request<'a>) -> Applied<'a, Result<Answer, StoreError>> {
+        Applied::later(self.0.gated(self.0.apply(request)))
+    }
+
+    fn apply_many<'a>(
+        &'a self,
+        operations: &'a [KeyedOperation<'a>],
+    ) -> Applied<'a, Vec<Result<Answer, StoreError>>> {
+        Applied::later(self.0.gated(self.0.apply_many(operations)))
+    }
+
+    fn read<'a>(
+        &'a self,
+        key: &'a [u8],
+        read: ReadEntry<'a>,
+    ) -> Applied<'a, Result<(), StoreError>> {
+        Applied::later(self.0.gated(self.0.store().read(key, read).into_future()))
+    }
+
+    fn reset<'a>(&'a self, key: &'a [u8]) -> Applied<'a, Result<bool, StoreError>> {
+        Applied::later(self.0.gated(self.0.reset(key)))
+    }
+
+    fn status(&self) -> StoreStatus {
+        self.0.store().status()
+    }
 }

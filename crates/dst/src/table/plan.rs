@@ -1,12 +1,94 @@
 //! Plans of a table in memory.
 
+use anyhow::Result;
+use sluicegate_core::OnError;
 use sluicegate_memory::WhenFull;
 
-use super::parts::{Features, SPAN, key, limit, policy_changes, requests_at_once};
 use crate::{
-    plan::{Action, FaultKind, KeyPlan, Plan, PolicyPlan, Step, TablePlan},
+    event_log::Output,
+    generate::{Features, SPAN, key, limit, policy_changes, requests_at_once},
+    plan::{self, KeyPlan, Plan, PolicyPlan, Requests, Step, World, merged_takes},
     random::Random,
+    run::RunOutcome,
+    text::text,
 };
+
+text! {
+    /// A table in memory.
+    #[derive(Copy)]
+    pub(crate) struct Table {
+        max_bytes: usize,
+        when_full: WhenFull,
+    }
+}
+
+text! {
+    /// The action of a step.
+    pub(crate) enum Action {
+        /// Operations on keys, in one call if they are takes.
+        Request(requests: Requests),
+        /// Another policy is used for a key from now on.
+        UsePolicy { key: usize, policy: usize },
+        /// Takes from `count` keys that no step has named, under the policy of `key`.
+        Flood { key: usize, count: usize },
+        /// Takes from `count` keys of a flood, from the one with the number `first` on.
+        Revisit { flood: usize, first: usize, count: usize },
+        /// The clock of the host is set by so many milliseconds while the process does not run next.
+        StepClock { millis: i64 },
+        /// The table is saved to its file, while the next steps are taken.
+        Save { steps: usize },
+        /// The disk is full after so many KiB of the next file.
+        FillDisk { kib: usize },
+        /// The operation of the disk after so many others fails.
+        FailDisk { after: u64 },
+        /// The power fails instead of the operation of the disk after so many others; 0: now. Bytes that were not synced
+        /// are lost in part.
+        FailPower { after: u64 },
+        /// The process ends, and starts again from the last file. The bound of its table is now so many KiB; 0: as before.
+        Crash { kib: usize },
+        /// The same, but it saves its table first.
+        Stop { kib: usize },
+        /// The same as a crash, but the file is cut by so many bytes, or one of its bits has changed if that is 0.
+        Damage { cut: usize },
+    }
+}
+
+impl plan::Action for Action {
+    fn names(&mut self) -> (Vec<&mut usize>, Option<usize>) {
+        match self {
+            Self::Request(requests) => (requests.iter_mut().map(|it| &mut it.0).collect(), None),
+            Self::UsePolicy { key, policy } => (vec![key], Some(*policy)),
+            Self::Flood { key, .. } => (vec![key], None),
+            _ => (Vec::new(), None),
+        }
+    }
+
+    fn requests(&mut self) -> Option<&mut Requests> {
+        if let Self::Request(requests) = self { Some(requests) } else { None }
+    }
+
+    fn merged(&self, other: &Self) -> Option<Self> {
+        match (self, other) {
+            (Self::Request(first), Self::Request(second)) => {
+                merged_takes(first, second).map(Self::Request)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl World for Table {
+    type Action = Action;
+    const NAME: &str = "table";
+
+    fn generate(seed: u64, random: &Random) -> Plan<Self> {
+        plan(seed, random)
+    }
+
+    fn run(plan: &Plan<Self>, output: Output) -> Result<RunOutcome> {
+        super::world::run(plan, output)
+    }
+}
 
 /// The least bound of a table, and more, in bytes.
 const BOUNDS: [usize; 3] = [2 << 20, 2 << 20, 3 << 20];
@@ -31,7 +113,7 @@ const EXPENSIVE: [&str; 2] = [
      fixed-window:60/6h,leaky-bucket:70/7h,fixed-window:99/day",
 ];
 
-pub(super) fn plan(seed: u64, random: &Random) -> Plan {
+fn plan(seed: u64, random: &Random) -> Plan<Table> {
     let features = Features {
         processes: 1,
         holds: random.chance(40),
@@ -39,7 +121,7 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
         policy_changes: random.chance(30),
     };
     let when_full = *random.pick(&[WhenFull::Deny, WhenFull::Deny, WhenFull::Allow]);
-    let table = TablePlan { max_bytes: *random.pick(&BOUNDS), when_full };
+    let world = Table { max_bytes: *random.pick(&BOUNDS), when_full };
     let mut keys: Vec<_> = (0..=random.index(12)).map(|_| key(random, &features)).collect();
     for KeyPlan(policies) in &mut keys {
         for policy in policies {
@@ -62,7 +144,8 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
     }
     let mut steps = requests(random, &features, &keys);
     if features.policy_changes {
-        steps.extend(policy_changes(random, &features, &keys));
+        let change = |key, policy| Action::UsePolicy { key, policy };
+        steps.extend(policy_changes(random, &features, &keys, change));
     }
     // A state that has recovered in part may be forgotten in part, and is back if the clock is: the check knows whole keys only.
     let is_whole = |policy: &PolicyPlan| {
@@ -75,19 +158,10 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan {
         steps.extend(reductions(random));
     }
     steps.sort_by_key(|step| step.at);
-    Plan {
-        seed,
-        processes: 1,
-        denial_cache: 1000,
-        cluster: None,
-        table: Some(table),
-        server: None,
-        keys,
-        steps,
-    }
+    Plan { seed, world, keys, steps }
 }
 
-fn requests(random: &Random, features: &Features, keys: &[KeyPlan]) -> Vec<Step> {
+fn requests(random: &Random, features: &Features, keys: &[KeyPlan]) -> Vec<Step<Action>> {
     let gap = *random.pick(&[10, 40, 100]);
     let (mut steps, mut at, mut open) = (Vec::new(), 0, Vec::new());
     while at < SPAN {
@@ -99,14 +173,14 @@ fn requests(random: &Random, features: &Features, keys: &[KeyPlan]) -> Vec<Step>
 }
 
 /// Floods of keys, each of which is visited again. They get a key for their policy.
-fn floods(random: &Random, keys: &mut Vec<KeyPlan>) -> Vec<Step> {
+fn floods(random: &Random, keys: &mut Vec<KeyPlan>) -> Vec<Step<Action>> {
     let most = *random.pick(&[0, 300, 300, 3_000, 3_000, 3_000, 20_000, FULL]);
     if most == 0 {
         return Vec::new();
     }
     let first = keys.len();
     for _ in 0..=random.index(2) {
-        let on_error = sluicegate_core::OnError::Deny;
+        let on_error = OnError::Deny;
         let policy = random.pick(&LONG).to_string();
         keys.push(KeyPlan(vec![PolicyPlan { policy, lease: 0, on_error }]));
     }
@@ -129,7 +203,7 @@ fn floods(random: &Random, keys: &mut Vec<KeyPlan>) -> Vec<Step> {
 }
 
 /// Snapshots and restarts, in an order that makes sense.
-fn faults(random: &Random, turns_back: bool) -> Vec<Step> {
+fn faults(random: &Random, turns_back: bool) -> Vec<Step<Action>> {
     let clocks = random.chance(40);
     let bounds = random.chance(60);
     let damages = random.chance(20);
@@ -137,37 +211,34 @@ fn faults(random: &Random, turns_back: bool) -> Vec<Step> {
     let fails = random.chance(40);
     let mut steps = Vec::new();
     for _ in 0..random.below(10) {
-        let amount = random.below(30).cast_signed();
-        let bound = if bounds { *random.pick(&[0, 2048, 3000, 4096]) } else { 0 };
-        let (kind, amount) = match random.below(14) {
-            0..5 => (FaultKind::Save, amount),
-            5..7 => (FaultKind::Crash, bound),
-            7..9 => (FaultKind::Stop, bound),
-            9 if damages => (FaultKind::Damage, random.below(3).cast_signed() * 17),
-            10 if fills => (FaultKind::FillDisk, random.below(40).cast_signed()),
+        let kib = if bounds { *random.pick(&[0, 2048, 3000, 4096]) } else { 0 };
+        let action = match random.below(14) {
+            0..5 => Action::Save { steps: random.index(30) },
+            5..7 => Action::Crash { kib },
+            7..9 => Action::Stop { kib },
+            9 if damages => Action::Damage { cut: random.index(3) * 17 },
+            10 if fills => Action::FillDisk { kib: random.index(40) },
             11 if clocks => {
                 let steps = [200, 5000, 3_600_000, -200, -5000, -7_200_000];
                 let steps = if turns_back { &steps[..] } else { &steps[..3] };
-                (FaultKind::StepClock, *random.pick(steps))
+                Action::StepClock { millis: *random.pick(steps) }
             }
-            12 if fails => (FaultKind::FailDisk, random.below(12).cast_signed()),
-            13 if fails => (FaultKind::FailPower, random.below(12).cast_signed()),
-            _ => (FaultKind::Save, 0),
+            12 if fails => Action::FailDisk { after: random.below(12) },
+            13 if fails => Action::FailPower { after: random.below(12) },
+            _ => Action::Save { steps: 0 },
         };
-        let at = random.between(100, SPAN);
-        steps.push(Step { at, process: 0, action: Action::Fault { kind, span: 0, amount } });
+        steps.push(Step { at: random.between(100, SPAN), process: 0, action });
     }
     steps
 }
 
 /// Starts again in less memory, which may be too little, and then in as much; keys that had no space at first are visited at last.
-fn reductions(random: &Random) -> Vec<Step> {
+fn reductions(random: &Random) -> Vec<Step<Action>> {
     let mut at = random.between(2000, 4000);
     let mut steps = Vec::new();
-    for amount in [2048, 0] {
+    for kib in [2048, 0] {
         at += random.between(1, 1500);
-        let action = Action::Fault { kind: FaultKind::Stop, span: 0, amount };
-        steps.push(Step { at, process: 0, action });
+        steps.push(Step { at, process: 0, action: Action::Stop { kib } });
     }
     for flood in 0..random.index(4) {
         let at = random.between(at, SPAN);

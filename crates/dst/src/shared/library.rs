@@ -1,17 +1,92 @@
-//! Permits: holds that the library settles when they are settled, dropped or cancelled.
+//! The library in a process, and its requests that wait.
 
-use std::time::Duration;
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
-use sluicegate::{HoldOutcome, Permit};
-use sluicegate_core::{Answer, PreparedPolicy, Source, StoreError};
+use parking_lot::Mutex;
+use sluicegate::{HoldOutcome, Limiter, Permit, Shaper};
+use sluicegate_core::{Answer, Limit, PreparedPolicy, Source, StoreError};
 use tokio::time::{sleep, timeout};
 
-use super::limiter::Library;
-use crate::{
-    check::FinishedWait,
+use super::{
     plan::{PermitEnd, PermitPlan},
-    process::Moment,
+    process::{CheckedStore, Moment, Process},
 };
+use crate::check::FinishedWait;
+
+/// Ids of holds of permits that ended while the store failed, with their keys, and when they were requested and ended.
+type EndedPermits = BTreeMap<Vec<u8>, (Vec<u8>, u64, u64)>;
+/// Shapers by key.
+type Shapers = BTreeMap<Vec<u8>, Arc<Shaper<u64>>>;
+
+/// The library in a process.
+#[derive(Clone, Debug)]
+pub(super) struct Library {
+    process: Process,
+    limiter: Limiter,
+    ended_permits: Arc<Mutex<EndedPermits>>,
+    shapers: Arc<Mutex<Shapers>>,
+    /// Requests and permits that have not ended.
+    open: Arc<AtomicUsize>,
+}
+
+impl Library {
+    pub(super) fn new(process: &Process) -> Self {
+        Self {
+            process: process.clone(),
+            limiter: Limiter::new(CheckedStore(process.clone())),
+            ended_permits: Arc::default(),
+            shapers: Arc::default(),
+            open: Arc::default(),
+        }
+    }
+
+    /// Runs a request, or a permit, in the background.
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let open = Arc::clone(&self.open);
+        open.fetch_add(1, Ordering::Relaxed);
+        self.process.spawn(async move {
+            task.await;
+            open.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+
+    /// Whether all requests and permits have ended, or the process has.
+    pub(super) fn is_idle(&self) -> bool {
+        self.process.has_ended() || self.open.load(Ordering::Relaxed) == 0
+    }
+
+    /// Takes units in the background, as soon as they are available within `timeout` milliseconds.
+    pub(super) fn wait(&self, key: Vec<u8>, policy: PreparedPolicy, cost: u32, timeout: u64) {
+        let this = self.clone();
+        self.spawn(async move {
+            let sent = this.process.moment();
+            let wait = Duration::from_millis(timeout);
+            let result = this.limiter.until_ready(&key, &policy, cost, wait).await;
+            let paused = this.process.moment().closed_for - sent.closed_for;
+            let (process, _) = this.process.numbers();
+            this.process.checks().waited(&FinishedWait {
+                process,
+                key: &key,
+                timeout,
+                is_hold: false,
+                departs: policy.policy().can_reserve()
+                    || policy.policy().limits().iter().any(Limit::is_queue),
+                sent: sent.millis,
+                paused,
+                answer: result.as_ref().ok(),
+            });
+        });
+    }
+}
+
+// Permits: holds that the library settles when they are settled, dropped or cancelled.
 
 /// Without a fault, a hold has ended this long after its permit: an operation in the background, and its reply.
 const SETTLED: Duration = Duration::from_millis(40);
@@ -23,7 +98,7 @@ const OTHER: &[u8] = b"hold";
 
 impl Library {
     /// Takes a permit in the background, keeps it, and ends it.
-    pub(crate) fn permit(&self, key: Vec<u8>, policy: PreparedPolicy, plan: PermitPlan) {
+    pub(super) fn permit(&self, key: Vec<u8>, policy: PreparedPolicy, plan: PermitPlan) {
         let this = self.clone();
         self.spawn(async move { this.keep_permit(&key, &policy, plan).await });
     }
@@ -170,7 +245,7 @@ impl Library {
     }
 
     /// The holds of permits that have ended are settled once the store works again.
-    pub(crate) fn check_permits(&self, recovered_at: u64) {
+    pub(super) fn check_permits(&self, recovered_at: u64) {
         if self.process.has_ended() {
             return;
         }
@@ -190,5 +265,60 @@ impl Library {
                 ));
             }
         }
+    }
+}
+
+// Shapers: queues that release items at the rate of a key.
+
+/// Items that a shaper may have.
+const CAPACITY: usize = 64;
+
+impl Library {
+    /// Adds items to the shaper of a key.
+    pub(super) fn push(&self, key: &[u8], policy: &PreparedPolicy, count: usize) {
+        let mut shapers = self.shapers.lock();
+        if !shapers.contains_key(key) {
+            let made = Shaper::new(self.limiter.clone(), key, policy, CAPACITY);
+            let Ok(shaper) = made.map(Arc::new) else {
+                return self.process.checks().violation(format_args!("invalid policy of a shaper"));
+            };
+            self.release_items(key.to_vec(), Arc::clone(&shaper));
+            shapers.insert(key.to_vec(), shaper);
+        }
+        let Some(shaper) = shapers.get(key) else { return };
+        for _ in 0..count {
+            // The shaper numbers them by their order.
+            let number = self.process.checks().pushed(key);
+            if shaper.push(number).is_err() && shaper.len() < CAPACITY {
+                self.process.checks().violation(format_args!("a shaper refuses an item"));
+            }
+        }
+    }
+
+    /// Releases items for as long as the process runs.
+    fn release_items(&self, key: Vec<u8>, shaper: Arc<Shaper<u64>>) {
+        let process = self.process.clone();
+        self.process.spawn(async move {
+            let mut last = None;
+            while let Ok(Some(item)) = shaper.next().await {
+                let millis = process.moment().millis;
+                let (index, _) = process.numbers();
+                process.log().add(format_args!("process {index}: releases item {item}"));
+                process.checks().released(&key, millis);
+                if last.is_some_and(|last| last >= item) {
+                    let what = format_args!("order: item {item} is released after {last:?}");
+                    process.checks().violation(what);
+                }
+                last = Some(item);
+            }
+        });
+    }
+
+    /// Items that have not been released.
+    pub(super) fn unreleased(&self) -> usize {
+        if self.process.has_ended() {
+            return 0;
+        }
+        self.shapers.lock().values().map(|shaper| shaper.len()).sum()
     }
 }

@@ -1,24 +1,25 @@
-//! Parts shared by all plan generators.
+//! What the generators of all plans share. Each seed uses some kinds of policies, operations and faults, and leaves others
+//! out: a run in which everything happens at once finds less.
 
 use sluicegate_core::{GcraName, OnError, Policy, Share};
 
 use crate::{
-    plan::{Action, KeyPlan, PolicyPlan, Request, Step},
+    plan::{KeyPlan, PolicyPlan, Request, Requests, Step},
     random::Random,
 };
 
 /// How long steps are taken, in milliseconds.
-pub(super) const SPAN: u64 = 8_000;
+pub(crate) const SPAN: u64 = 8_000;
 
 /// The features that a seed uses.
-pub(super) struct Features {
-    pub(super) processes: usize,
-    pub(super) holds: bool,
-    pub(super) batches: bool,
-    pub(super) policy_changes: bool,
+pub(crate) struct Features {
+    pub(crate) processes: usize,
+    pub(crate) holds: bool,
+    pub(crate) batches: bool,
+    pub(crate) policy_changes: bool,
 }
 
-pub(super) fn key(random: &Random, features: &Features) -> KeyPlan {
+pub(crate) fn key(random: &Random, features: &Features) -> KeyPlan {
     let policies = if features.policy_changes { 1 + random.index(3) } else { 1 };
     let is_concurrency = features.holds && random.chance(20);
     let policy = |_| if is_concurrency { concurrency(random) } else { policy(random) };
@@ -36,7 +37,7 @@ fn concurrency(random: &Random) -> PolicyPlan {
     plan
 }
 
-pub(super) fn policy(random: &Random) -> PolicyPlan {
+pub(crate) fn policy(random: &Random) -> PolicyPlan {
     let limits = 1 + random.index(2) * random.index(2);
     let limits: Vec<_> = (0..limits).map(|_| limit(random)).collect();
     let policy = limits.join(",");
@@ -54,7 +55,7 @@ pub(super) fn policy(random: &Random) -> PolicyPlan {
     PolicyPlan { policy, lease, on_error }
 }
 
-pub(super) fn limit(random: &Random) -> String {
+pub(crate) fn limit(random: &Random) -> String {
     let (count, burst) = (random.between(1, 30), random.between(1, 40));
     let period = random.pick(&["1s", "500ms", "3s", "7s"]);
     let unit = random.pick(&["day", "week", "month:tz=Europe/Berlin", "day:tz=America/New_York"]);
@@ -77,12 +78,12 @@ pub(super) fn limit(random: &Random) -> String {
 }
 
 /// A request, or several for one call, none of which is on a hold.
-pub(super) fn requests_at_once(
+pub(crate) fn requests_at_once(
     random: &Random,
     keys: &[KeyPlan],
     features: &Features,
     open: &mut Vec<(usize, u64)>,
-) -> Vec<(usize, Request)> {
+) -> Requests {
     let mut one = || {
         let key = random.index(keys.len());
         (key, request(random, &keys[key], key, features, open))
@@ -98,7 +99,7 @@ pub(super) fn requests_at_once(
 }
 
 /// A request on the key with this index.
-pub(super) fn request(
+pub(crate) fn request(
     random: &Random,
     KeyPlan(policies): &KeyPlan,
     key: usize,
@@ -116,10 +117,7 @@ pub(super) fn request(
         {
             let (_, id) = open[place];
             if random.chance(25) {
-                return Request::Renew(
-                    id,
-                    random.between(20, if is_concurrency { 400 } else { 3000 }),
-                );
+                return Request::Renew(id, ttl);
             }
             if random.chance(15) {
                 // The client does not know whether it is open.
@@ -133,11 +131,7 @@ pub(super) fn request(
         }
         let id = random.below(1 << 40);
         open.push((key, id));
-        return Request::Hold(
-            id,
-            cost,
-            random.between(20, if is_concurrency { 400 } else { 3000 }),
-        );
+        return Request::Hold(id, cost, ttl);
     }
     match random.below(20) {
         0 => Request::Peek(cost),
@@ -151,20 +145,25 @@ pub(super) fn request(
     }
 }
 
-pub(super) fn can_reserve(policy: &str) -> bool {
+pub(crate) fn can_reserve(policy: &str) -> bool {
     let families = ["gcra", "token-bucket", "leaky-bucket", "leaky-queue"];
     policy
         .split(',')
         .all(|limit| families.iter().any(|it| limit.starts_with(it)) && !limit.contains("interval"))
 }
 
-/// Each process changes its policies at other times.
-pub(super) fn policy_changes(random: &Random, features: &Features, keys: &[KeyPlan]) -> Vec<Step> {
+/// Each process changes its policies at other times. `action` is the one for a key and a policy.
+pub(crate) fn policy_changes<A>(
+    random: &Random,
+    features: &Features,
+    keys: &[KeyPlan],
+    action: impl Fn(usize, usize) -> A,
+) -> Vec<Step<A>> {
     let change = |_| {
         let key = random.index(keys.len());
         let policy = random.index(keys[key].0.len());
         let (at, process) = (random.below(SPAN), random.index(features.processes));
-        Step { at, process, action: Action::UsePolicy { key, policy } }
+        Step { at, process, action: action(key, policy) }
     };
     (0..random.between(1, 12)).map(change).collect()
 }
