@@ -88,7 +88,7 @@ impl World {
             log,
             arrivals: 0,
             is_stopping: false,
-            millis: millis,
+            millis,
             violation: None,
         };
         let client = |index| {
