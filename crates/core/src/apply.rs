@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+#[cfg(debug_assertions)]
+use crate::check::{self, InUse};
 use crate::{
     algorithm::{Limit, State},
     decision::{Decision, Operation, Outcome, RequestError, Retry},
@@ -12,6 +14,7 @@ use crate::{
     look_ahead::{KnownExpiries, OpenHolds},
     migrate::{MigratedState, migrate, migrated_states},
     policy::Policy,
+    reached,
     time::{Timestamp, as_micros},
 };
 
@@ -92,15 +95,27 @@ pub fn apply_in_place(
     operation: Operation,
 ) -> Result<Decision, OperationError> {
     let ttl = policy.check_operation(operation)?;
+    #[cfg(debug_assertions)]
+    let before = operation.id().and_then(|_| check::small_copy(policy, entry));
     if let Some(decision) = under_one_limit(policy, entry, now, operation, ttl) {
+        #[cfg(debug_assertions)]
+        {
+            let operation = (operation, ttl);
+            check::check_fast_path(policy, before, entry.as_ref(), now, operation, &decision);
+        }
         return Ok(decision);
     }
-    apply_in_general(policy, entry, now, operation, ttl)
+    let decided = apply_in_general(policy, entry, now, operation, ttl);
+    #[cfg(debug_assertions)]
+    if let Ok(decision) = &decided {
+        check::check_decision(policy, entry, now, operation, decision);
+    }
+    decided
 }
 
 /// `ttl` is that of a hold, in microseconds.
 #[inline(never)]
-fn apply_in_general(
+pub(crate) fn apply_in_general(
     policy: &Policy,
     entry: &mut Option<Entry>,
     now: Timestamp,
@@ -121,18 +136,32 @@ fn apply_in_general(
         Operation::Peek(cost) => key.denial(cost),
         Operation::Charge(cost) => key.charge(cost).answer(),
         Operation::Refund(cost) => {
-            key.store(|limit, state| limit.refund(state, now, cost)).answer()
+            #[cfg(debug_assertions)]
+            let before = InUse::of(&key);
+            key.store(|limit, state| limit.refund(state, now, cost));
+            #[cfg(debug_assertions)]
+            before.check_refunded(&key, cost);
+            key.answer()
         }
         Operation::Reserve { cost, max_wait } => key.reserve(cost, as_micros(max_wait)),
-        Operation::Hold { id, cost, .. } if cost == 0 || key.find(id).is_some() => key.answer(),
+        Operation::Hold { id, cost, .. } if cost == 0 || key.find(id).is_some() => {
+            reached!(HoldIsRepeated if cost > 0);
+            key.answer()
+        }
         Operation::Hold { id, cost, .. } => key.hold(id, cost, ttl)?,
         Operation::Settle { id, used } => match key.find(id) {
             Some(at) => key.settle(at, used).answer(),
-            None => key.not_open(),
+            None => {
+                reached!(SettleOfNoOpenHold);
+                key.not_open()
+            }
         },
         Operation::Renew { id, .. } => match key.find(id) {
             Some(at) => key.renew(at, ttl).answer(),
-            None => key.not_open(),
+            None => {
+                reached!(RenewOfNoOpenHold);
+                key.not_open()
+            }
         },
     })
 }
@@ -196,7 +225,7 @@ impl<'a> KeyState<'a> {
     }
 
     /// Each limit with its state.
-    fn limits(&self) -> impl Iterator<Item = (&Limit, &State)> {
+    pub(crate) fn limits(&self) -> impl Iterator<Item = (&Limit, &State)> {
         let states = self.entry().map_or(&[] as &[State], |entry| &entry.states);
         self.policy.limits().iter().enumerate().map(move |(at, limit)| {
             match self.migrated.get(at) {
@@ -242,6 +271,7 @@ impl<'a> KeyState<'a> {
             Some(entry) => migrate(entry, self.policy, self.now),
         };
         let keeps_policy = keeps_policy(&kept);
+        reached!(PolicyStaysUnderConcurrency if keeps_policy);
         if !keeps_policy {
             self.migrated.clear();
             kept.policy = self.policy.clone();
@@ -252,12 +282,18 @@ impl<'a> KeyState<'a> {
     }
 
     fn take(&mut self, cost: u32) -> Decision {
+        #[cfg(debug_assertions)]
+        let before = InUse::of(self);
         if !self.passes(cost) {
             self.record_denial(cost);
+            #[cfg(debug_assertions)]
+            before.check_denied(self);
             return self.denial(cost);
         }
         let delay = self.delay();
         self.charge(cost);
+        #[cfg(debug_assertions)]
+        before.check_taken(self, cost);
         self.allowed(delay)
     }
 
@@ -271,12 +307,14 @@ impl<'a> KeyState<'a> {
     pub(crate) fn record_denial(&mut self, cost: u32) {
         let now = self.now;
         if self.policy.records_denials() {
+            reached!(DenialIsRecorded);
             self.store(|limit, state| {
                 if limit.count_all() {
                     limit.charge(state, now, cost);
                 }
             });
         } else if !self.migrated.is_empty() || self.expired.is_some() {
+            reached!(DenialStoresMigration if !self.migrated.is_empty());
             self.store(|_, _| {});
         }
     }
@@ -305,6 +343,7 @@ impl<'a> KeyState<'a> {
         let needed = self.limits().map(needs).max().unwrap_or(Retry::NOW);
         match needed {
             Retry::After(delay) if as_micros(delay) <= max_wait => {
+                reached!(ReserveIsDelayed if !delay.is_zero());
                 self.charge(cost);
                 self.allowed(delay)
             }
@@ -314,6 +353,7 @@ impl<'a> KeyState<'a> {
                 };
                 let binding = first_greatest(self.limits().map(wait));
                 let retry = self.limits().map(wait).max().unwrap_or(Retry::NOW);
+                reached!(ReserveIsDenied);
                 self.record_denial(cost);
                 self.decision_of(Outcome::Deny { retry }, binding)
             }
@@ -442,6 +482,7 @@ pub(crate) fn under_one_limit(
                     .passes(limit, state, now, units) =>
         {
             let expires = now.as_micros() + ttl;
+            debug_assert!(expires > now.as_micros(), "a hold that is open expires later");
             ledger.push(&Hold { id, units, expires, metered: !limit.counts_holds() });
         }
         (Operation::Settle { used, .. }, Some(at)) => {
@@ -459,6 +500,7 @@ pub(crate) fn under_one_limit(
     let (remaining, reset_after) = limit.beside_holds(state, now, ledger).unwrap_or_else(|| {
         (holds.remaining(limit, state, now), holds.reset_after(limit, state, now))
     });
+    debug_assert_eq!(remaining, holds.remaining(limit, state, now), "two formulas");
     let decision = Decision {
         outcome: Outcome::Allow { delay: Duration::ZERO },
         limit: limit.capacity(),
@@ -507,12 +549,18 @@ impl KeyState<'_> {
 
     /// Holds `cost` units, at least 1, for `ttl` microseconds, under an id that is not open.
     pub(crate) fn hold(&mut self, id: &[u8], cost: u32, ttl: u64) -> Result<Decision, HoldError> {
+        #[cfg(debug_assertions)]
+        let before = InUse::of(self);
         if self.passes(cost) {
             self.check_room()?;
             self.open(id, cost, ttl);
+            #[cfg(debug_assertions)]
+            before.check_held(self, cost);
             return Ok(self.answer());
         }
         self.record_denial(cost);
+        #[cfg(debug_assertions)]
+        before.check_denied(self);
         Ok(self.denial(cost))
     }
 
@@ -527,16 +575,21 @@ impl KeyState<'_> {
         let expires = self.now.as_micros() + ttl;
         let metered = !self.policy.is_concurrency();
         let hold = Hold { id, units, expires, metered };
+        debug_assert!(self.find(id).is_none(), "an id is open twice");
         self.store_entry(|entry| entry.change_ledger(|ledger| ledger.push(&hold)));
     }
 
     /// Ends the hold at `at` of the ledger.
     pub(crate) fn settle(&mut self, at: RecordPosition, used: Option<u32>) -> &Self {
-        let now = self.now;
+        let (now, policy) = (self.now, self.policy);
         self.store_entry(|entry| {
             let settled = entry.change_ledger(|ledger| ledger.remove(at));
-            let Some((units, true)) = settled else { return };
-            let units = used.unwrap_or(units);
+            debug_assert!(settled.is_some(), "the hold was found");
+            let Some((held, true)) = settled else { return };
+            let units = used.unwrap_or(held);
+            reached!(SettleBeyondHold if units > held);
+            reached!(SettleBelowHold if units < held);
+            reached!(SettleChargesOtherPolicy if !entry.policy.ptr_eq(policy) && !entry.policy.decides_like(policy));
             if units > 0 {
                 // Under a policy of only `concurrency` limits, the entry is under another one.
                 entry.charge(now, units);

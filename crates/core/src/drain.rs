@@ -49,6 +49,12 @@ impl Drain {
         Some(())
     }
 
+    /// Its rate.
+    #[cfg(debug_assertions)]
+    pub(crate) const fn rate(&self) -> DrainRate {
+        self.rate
+    }
+
     /// Whether it is of `rate`.
     pub(crate) fn is_of(&self, rate: DrainRate) -> bool {
         rate == self.rate

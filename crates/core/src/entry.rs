@@ -9,6 +9,7 @@ use crate::{
     ledger::{Hold, Ledger},
     look_ahead::{KnownExpiries, OpenHolds},
     policy::Policy,
+    reached,
     time::Timestamp,
 };
 
@@ -237,9 +238,14 @@ impl Entry {
     pub fn after_expiries(&self, now: Timestamp) -> Option<Self> {
         let mut entry = self.clone();
         let expired = entry.change_ledger(|ledger| ledger.remove_expired(now));
+        reached!(MeteredHoldExpires if !expired.is_empty());
+        reached!(UnmeteredHoldExpires if expired.is_empty());
         for (limit, state) in entry.policy.limits().iter().zip(&mut entry.states) {
             limit.charge_all(state, &expired);
         }
+        debug_assert!(!entry.has_expired_holds(now), "an expired hold is charged again");
+        #[cfg(debug_assertions)]
+        self.check_expired(&entry, now);
         (!entry.is_unused()).then_some(entry)
     }
 

@@ -13,9 +13,12 @@ use std::{sync::OnceLock, time::Duration};
 
 use smallvec::SmallVec;
 
+#[cfg(debug_assertions)]
+use crate::check::SOME_HOLDS;
 use crate::{
     bytes::{MAX_TIME, Reader, StateError, Writer},
     drain::{Drain, DrainRate},
+    reached,
     time::Timestamp,
 };
 
@@ -119,6 +122,40 @@ impl PartialEq for Ledger {
 impl Eq for Ledger {}
 
 impl Ledger {
+    /// Checks what is kept beside the records.
+    #[cfg(debug_assertions)]
+    pub(crate) fn check(&self) {
+        let bytes = self.count * (HEAD + 1)..=self.count * (HEAD + MAX_HOLD_ID);
+        assert!(bytes.contains(&self.records.len()), "{} holds in {bytes:?}", self.count);
+        assert!(self.metered <= self.held, "more is metered than held");
+        if self.count > SOME_HOLDS {
+            return;
+        }
+        let holds: SmallVec<[_; 8]> = self.iter().collect();
+        assert_eq!(holds.len(), self.count, "a hold is counted that has no record");
+        let units = |hold: &Hold<'_>| u64::from(hold.units);
+        assert_eq!(holds.iter().map(units).sum::<u64>(), self.held, "units held");
+        let metered = holds.iter().filter(|hold| hold.metered);
+        assert_eq!(metered.map(units).sum::<u64>(), self.metered, "units of metered holds");
+        let expiries = || holds.iter().map(|hold| hold.expires);
+        if let (Some(newest), Some(first), Some(last)) =
+            (expiries().next_back(), expiries().min(), expiries().max())
+        {
+            assert_eq!(self.first_expiry, first, "the first to expire");
+            assert_eq!(self.last_expiry, last, "the last to expire");
+            assert_eq!(self.newest_expiry, newest, "the expiry of the newest");
+            assert!(self.is_unsorted || expiries().is_sorted(), "holds expire in another order");
+        }
+        let is_of_stride = |hold: &Hold<'_>| HEAD + hold.id.len() == self.stride;
+        assert!(self.stride == 0 || holds.iter().all(is_of_stride), "a record of another length");
+        if let Some(drain) = self.drain.get().filter(|_| self.metered > 0)
+            && let Some(computed) = self.drain_at(drain.rate())
+        {
+            let first = self.first_expiry;
+            assert_eq!(drain.owed(first), computed.owed(first), "the debt of the metered holds");
+        }
+    }
+
     /// Number of open holds.
     pub(crate) const fn len(&self) -> usize {
         self.count
@@ -266,6 +303,7 @@ impl Ledger {
 
     /// Adds a hold, whose id is not open.
     pub(crate) fn push(&mut self, hold: &Hold<'_>) {
+        debug_assert!(hold.units > 0 && (1..=MAX_HOLD_ID).contains(&hold.id.len()));
         let len = HEAD + hold.id.len();
         if self.records.capacity() - self.records.len() < len {
             // Doubling would leave half of the memory unused.
@@ -333,6 +371,9 @@ impl Ledger {
             }
         }
         expired.sort_by_key(|it| it.at);
+        reached!(HoldsExpireInAnotherOrder if !expired.is_empty());
+        debug_assert!(!open.has_expired(now), "a hold that has expired stays open");
+        debug_assert!(open.held <= self.held && open.metered <= self.metered);
         *self = open;
         expired
     }
@@ -360,7 +401,9 @@ impl Ledger {
         if !expired.is_empty() {
             self.drain.take();
         }
+        debug_assert!(!self.has_expired(now), "a hold that has expired stays open");
         if self.is_empty() {
+            debug_assert!((self.held, self.records.len()) == (0, 0), "units stay held by no hold");
             *self = Self::default();
         }
         expired

@@ -26,6 +26,8 @@ mod applied;
 mod apply;
 mod bytes;
 mod calendar;
+#[cfg(debug_assertions)]
+mod check;
 mod counters;
 mod decision;
 mod describe;
@@ -36,6 +38,8 @@ pub mod human;
 mod ledger;
 mod look_ahead;
 mod manual_clock;
+#[doc(hidden)]
+pub mod marks;
 mod migrate;
 mod multi_key;
 mod parameters;

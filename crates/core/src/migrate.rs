@@ -4,6 +4,7 @@ use crate::{
     algorithm::{Limit, State},
     entry::Entry,
     policy::Policy,
+    reached,
     time::Timestamp,
 };
 
@@ -51,6 +52,7 @@ pub(crate) fn migrate(mut old: Entry, policy: &Policy, now: Timestamp) -> Entry 
     if let Some(holds @ State::Holds(_)) = old.states.pop() {
         states.push(holds);
     }
+    debug_assert!(!old.policy.decides_like(policy), "an entry migrates to its own policy");
     Entry { policy: policy.clone(), states }
 }
 
@@ -77,6 +79,7 @@ fn match_limits(old: &[Limit], new: &[Limit], now: Timestamp) -> Vec<Option<usiz
     let longest = longest_log(old);
     for (limit, source) in new.iter().zip(&mut sources) {
         if source.is_none() && limit.keeps_log() {
+            reached!(AdditionalLogIsCopied if longest.is_some());
             *source = longest;
         }
     }
@@ -86,9 +89,17 @@ fn match_limits(old: &[Limit], new: &[Limit], now: Timestamp) -> Vec<Option<usiz
         for (limit, source) in new.iter().zip(&mut sources) {
             if source.is_none() && !limit.counts_holds() {
                 *source = left.next();
+                reached!(LeftoverLimitsPair if source.is_some());
             }
         }
     }
+    debug_assert!(
+        sources.iter().enumerate().all(|(at, source)| source.is_none()
+            || new[at].keeps_log()
+            || !sources[..at].contains(source)
+            || sources[..at].iter().zip(new).any(|(it, new)| it == source && new.keeps_log())),
+        "only logs continue one limit twice"
+    );
     sources
 }
 

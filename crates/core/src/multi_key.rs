@@ -6,12 +6,15 @@
 
 use std::time::Duration;
 
+#[cfg(debug_assertions)]
+use crate::check::{self, InUse};
 use crate::{
     answer::{Answer, Source},
     apply::{KeyState, OperationError},
     decision::{Decision, Operation, RequestError},
     entry::Entry,
     policy::Policy,
+    reached,
     time::Timestamp,
 };
 
@@ -66,6 +69,10 @@ pub fn apply_all(
     let ttls = ttls.collect::<Result<Vec<_>, _>>()?;
     let mut parts: Vec<_> = parts.iter_mut().map(|part| EvaluatedPart::new(part, now)).collect();
     let delays = delays(&parts);
+    reached!(MultiKeyDeniedByOneKey if delays.is_none() && parts.len() > 1
+        && parts.iter().any(|it| it.key.passes(it.operation.cost())));
+    reached!(MultiKeyHoldIsOpenOnOneKey if parts.iter().any(|it| it.operation.id().is_some() && !it.takes_units)
+        && parts.iter().any(|it| it.takes_units));
     if delays.is_some() {
         let mut held =
             parts.iter().filter(|part| part.takes_units && part.operation.id().is_some());
@@ -77,11 +84,27 @@ pub fn apply_all(
             _ if !part.takes_units => {}
             operation if delays.is_none() => part.key.record_denial(operation.cost()),
             Operation::Hold { id, cost, .. } => part.key.open(id, cost, ttls[index]),
-            operation => _ = part.key.charge(operation.cost()),
+            operation => {
+                #[cfg(debug_assertions)]
+                let before = InUse::of(&part.key);
+                part.key.charge(operation.cost());
+                #[cfg(debug_assertions)]
+                before.check_taken(&part.key, operation.cost());
+            }
         }
-        decide_key(part, delays.as_ref().map(|delays| delays[index]))
+        let decision = decide_key(part, delays.as_ref().map(|delays| delays[index]));
+        #[cfg(debug_assertions)]
+        {
+            let is_taken = part.takes_units && delays.is_some();
+            let peek = Operation::Peek(part.operation.cost());
+            let operation = if is_taken { part.operation } else { peek };
+            check::check_fields(part.key.policy, operation, &decision);
+            part.key.entry().inspect(|entry| entry.check());
+        }
+        decision
     });
     let answer = Answer::of_all(each.collect(), Source::Store);
+    debug_assert!(answer.as_ref().is_none_or(|it| it.allowed() == delays.is_some()));
     answer.ok_or_else(|| RequestError::MissingKey.into())
 }
 

@@ -48,11 +48,13 @@ impl Budget {
             return;
         }
         // Wrapping: a decrease is added as its complement.
-        self.bytes.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+        let bytes = self.bytes.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+        debug_assert!(bytes + after >= before, "more bytes are freed than were counted");
     }
 
     pub(crate) fn count_keys(&self, before: usize, after: usize) {
-        self.keys.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+        let keys = self.keys.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+        debug_assert!(keys + after >= before, "more keys are removed than were counted");
     }
 
     pub(crate) fn count_table_full(&self) {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use ahash::RandomState;
 use slab::Slab;
-use sluicegate_core::{Entry, Limit, Policy, Timestamp};
+use sluicegate_core::{Entry, Limit, Policy, Timestamp, reached};
 
 use crate::{
     bits::narrow,
@@ -62,13 +62,53 @@ impl OverflowTable {
         if after <= before || budget.fits(after - before) {
             *entry = charged;
             budget.resize(before, after);
+        } else {
+            reached!(ExpiredHoldsHaveNoSpace);
         }
         true
+    }
+
+    /// Checks the number of entries under each policy, if they are few.
+    #[cfg(debug_assertions)]
+    pub(crate) fn check(&self) {
+        const CHECKED: usize = 64;
+        if self.entries.len() > CHECKED {
+            return;
+        }
+        let counted: u32 = self.policies.values().sum();
+        assert_eq!(counted as usize, self.entries.len(), "each entry counts its policy once");
+        for (_, entry) in &self.entries {
+            let entry = entry.as_ref().expect("no entry is empty between two operations");
+            assert!(
+                self.policies.contains_key(&address(entry.policy())),
+                "a policy is not counted"
+            );
+        }
+    }
+
+    /// Bytes of the table with all that its entries hold.
+    #[cfg(debug_assertions)]
+    pub(crate) fn all_bytes(&self) -> usize {
+        let mut policies = std::collections::HashMap::new();
+        let entries = self.entries.iter().filter_map(|(_, entry)| entry.as_ref());
+        let own = entries.inspect(|entry| {
+            _ = policies.insert(address(entry.policy()), policy_size(entry.policy()))
+        });
+        let held: usize = own.map(size).sum();
+        assert_eq!(policies.len(), self.policies.len(), "a policy is counted without an entry");
+        self.own_size() + held + policies.values().sum::<usize>()
+    }
+
+    /// Number of entries, with idle ones.
+    #[cfg(debug_assertions)]
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
     }
 
     /// Inserts an entry, and returns its index.
     pub(crate) fn put(&mut self, entry: Entry, budget: &Budget) -> u64 {
         let before = self.own_size();
+        debug_assert!(!entry.is_idle(), "an idle entry is inserted");
         let own = self.policies.entry(address(entry.policy())).or_insert(0);
         *own += 1;
         let policy = if *own == 1 { policy_size(entry.policy()) } else { 0 };
@@ -143,6 +183,8 @@ impl OverflowTable {
             left.filter(|&(after, is_idle)| !is_idle || after <= MAX_IDLE_SIZE && !is_large)
         {
             budget.resize(before, after);
+            #[cfg(debug_assertions)]
+            self.check();
             return if is_idle { Left::Idle } else { Left::InUse };
         }
         self.entries.remove(narrow(index));
@@ -155,13 +197,19 @@ impl OverflowTable {
     pub(crate) fn keep_idle(&mut self, hash: u64, index: u64) -> Option<(u64, u64)> {
         let before = self.idle.replace((hash, index)).filter(|before| before.1 != index)?;
         let entry = self.entries.get(narrow(before.1)).and_then(Option::as_ref);
-        entry.is_some_and(Entry::is_idle).then_some(before)
+        let is_idle = entry.is_some_and(Entry::is_idle);
+        reached!(IdleEntryIsReplaced if is_idle);
+        is_idle.then_some(before)
     }
 
     /// Counts an entry that has been removed; `held`: the bytes that it held outside the slot.
     fn note_gone(&mut self, held: usize, policy: &Policy, budget: &Budget) {
         let mut before = self.own_size() + held;
         let address = address(policy);
+        debug_assert!(
+            self.policies.contains_key(&address),
+            "the policy of an entry is not counted"
+        );
         if let Some(own) = self.policies.get_mut(&address) {
             *own -= 1;
             if *own == 0 {
@@ -173,6 +221,8 @@ impl OverflowTable {
             *self = Self::default();
         }
         budget.resize(before, self.own_size());
+        #[cfg(debug_assertions)]
+        self.check();
     }
 
     /// Frees the capacity beyond the slots in use.
@@ -186,6 +236,7 @@ impl OverflowTable {
     pub(crate) fn split_off<P>(&mut self, slots: &mut [(P, Slot)], budget: &Budget) -> Self {
         let mut other = Self::default();
         for (_, slot) in slots.iter_mut().filter(|(_, slot)| slot.policy_number() == OVERFLOW) {
+            debug_assert!(self.entries.contains(narrow(slot.index())), "a slot leads to no entry");
             if let Some(entry) = self.remove(slot.index(), budget) {
                 *slot = slot.moved(other.put(entry, budget));
             }

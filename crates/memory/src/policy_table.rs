@@ -13,7 +13,7 @@ use std::{
 };
 
 use parking_lot::RwLock;
-use sluicegate_core::{Policy, Timestamp};
+use sluicegate_core::{Policy, Timestamp, reached};
 
 use crate::{budget::Budget, slot::MAX_POLICY_NUMBER, slot_codec::SlotCodec};
 
@@ -90,12 +90,13 @@ struct NumberedPolicies {
 
 impl PolicyTable {
     /// Prepares a policy, with a number if one is free. Without `now`, which is then not the time of all keys,
-    /// numbers are not reused.
+    /// numbers are not reused. `reuses` is called with a number that becomes that of another policy.
     pub(crate) fn prepare(
         &self,
         policy: &Policy,
         now: Option<Timestamp>,
         budget: &Budget,
+        reuses: impl FnOnce(u64),
     ) -> NumberedPolicy {
         let Some(codec) = SlotCodec::new(policy) else { return NumberedPolicy::new(policy, None) };
         let text = policy.to_string();
@@ -107,6 +108,7 @@ impl PolicyTable {
             return prepared;
         }
         let Some(index) = numbered.free(now, budget) else {
+            reached!(PolicyHasNoNumber);
             return NumberedPolicy::new(policy, None);
         };
         let prepared = NumberedPolicy::new(policy, Some((index as u64 + 1, codec)));
@@ -115,18 +117,33 @@ impl PolicyTable {
         }
         if index < numbered.policies.len() {
             let old = std::mem::replace(&mut numbered.policies[index], prepared.clone());
-            numbered.numbers.remove(&old.policy().to_string());
+            let index_of_old = numbered.numbers.remove(&old.policy().to_string());
+            debug_assert_eq!(index_of_old, Some(index), "a number of another policy is reused");
+            debug_assert_eq!(Arc::strong_count(&old.0), 1, "a number in use is reused");
+            reuses(index as u64 + 1);
         } else {
             numbered.policies.push(prepared.clone());
             budget.resize(0, POLICY_BYTES);
         }
-        numbered.numbers.insert(text, index);
+        let other = numbered.numbers.insert(text, index);
+        debug_assert!(other.is_none(), "a policy has two numbers");
+        debug_assert_eq!(
+            numbered.numbers.len(),
+            numbered.policies.len(),
+            "one text for each number"
+        );
         prepared
     }
 
     /// Bytes of the policies that have a number even if the store is full.
     pub(crate) fn unbounded_bytes(&self) -> usize {
         self.0.read().policies.len().min(MIN_NUMBERS) * POLICY_BYTES
+    }
+
+    /// Bytes that all policies with a number take.
+    #[cfg(debug_assertions)]
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.read().policies.len() * POLICY_BYTES
     }
 
     /// The policy with the number that it has; without one if it has none.
@@ -138,7 +155,15 @@ impl PolicyTable {
     /// The policy with a number.
     pub(crate) fn get(&self, number: u64) -> Option<NumberedPolicy> {
         let index = usize::try_from(number).ok()?.checked_sub(1)?;
-        self.0.read().policies.get(index).cloned()
+        let policy = self.0.read().policies.get(index).cloned();
+        debug_assert!(
+            policy.as_ref().is_none_or(|it| it
+                .0
+                .numbered
+                .as_ref()
+                .is_some_and(|(own, _)| *own == number))
+        );
+        policy
     }
 }
 

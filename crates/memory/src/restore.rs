@@ -13,7 +13,7 @@
 
 use std::{collections::HashMap, io::Read};
 
-use sluicegate_core::{Entry, Policy, Timestamp};
+use sluicegate_core::{Entry, Policy, Timestamp, reached};
 
 use crate::{
     MemoryStore, NumberedPolicy, SnapshotError,
@@ -73,14 +73,17 @@ impl Survey {
         let usage = store.usage();
         let growing = self.growing(usage.bytes);
         if growing <= usage.max_bytes {
+            reached!(TableIsRestoredGrowing if self.keys > 0);
             return Ok(Layout::Growing);
         }
         let as_saved = self.as_saved(usage.bytes);
         // A full table may take these beyond its bound.
         let excess = MAX_EXCESS.min(usage.max_bytes / 32) + store.policies.unbounded_bytes();
         if as_saved.is_some_and(|bytes| bytes <= usage.max_bytes + excess) {
+            reached!(TableIsRestoredAsSaved);
             return Ok(Layout::AsSaved);
         }
+        reached!(FileIsTooLargeForTable);
         let needed = as_saved.map_or(growing, |bytes| bytes.min(growing));
         Err(SnapshotError::TooLarge { needed, max_bytes: usage.max_bytes })
     }
@@ -155,6 +158,7 @@ impl MemoryStore {
             }
         }
         self.end_segment(segment);
+        debug_assert_eq!(self.usage().keys, survey.keys, "keys of the file are lost");
         Ok(())
     }
 
@@ -278,6 +282,7 @@ impl RestoredPolicies {
         now: Timestamp,
     ) -> Option<RestoredKey> {
         if entry.lifetime(now).is_zero() {
+            reached!(FileHasRecoveredKey);
             return None;
         }
         let policy = self.prepare(store, entry.policy(), in_slot, now);

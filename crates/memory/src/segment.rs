@@ -23,6 +23,8 @@
 
 use std::collections::VecDeque;
 
+use sluicegate_core::reached;
+
 use crate::{
     bits::narrow,
     slot::{OVERFLOW, Slot, fingerprint},
@@ -267,6 +269,8 @@ impl<'a, T> LockedSegment<'a, T> {
     /// Writes a claimed slot.
     pub(crate) fn put(&mut self, index: SlotIndex, slot: Slot) {
         let second = self.get(index).in_second();
+        debug_assert!(self.get(index).second == 0, "a slot is written that is not claimed");
+        debug_assert!(self.get(index).fingerprint() >> 6 == slot.fingerprint() >> 6, "another key");
         self.bucket_view().cell(index).write(slot.placed(second));
     }
 
@@ -309,6 +313,8 @@ impl<'a, T> LockedSegment<'a, T> {
 
     /// Writes a slot that [`vacate`](Self::vacate) has found.
     pub(crate) fn fill(&mut self, (index, second): (SlotIndex, bool), slot: Slot) {
+        let before = self.get(index);
+        debug_assert!(!before.is_used() || before.second == 0, "a slot in use is overwritten");
         self.bucket_view().cell(index).write(slot.placed(second));
     }
 
@@ -363,7 +369,11 @@ impl<'a, T> LockedSegment<'a, T> {
         let other = (index / WAYS) ^ self.bucket_view().probe(self.get(index).fingerprint()).apart;
         let Some(target) = self.find_space(other, reclaims) else { return false };
         let slot = self.claim(index);
-        self.bucket_view().cell(target).write(slot.placed(!slot.in_second()));
+        let moved = slot.placed(!slot.in_second());
+        debug_assert!(!self.get(target).is_used(), "a slot in use is overwritten");
+        debug_assert!(self.hash_at(index, slot) == self.hash_at(target, moved), "a key changes");
+        reached!(KeyMovesToOtherBucket);
+        self.bucket_view().cell(target).write(moved);
         true
     }
 
@@ -379,8 +389,12 @@ impl<'a, T> LockedSegment<'a, T> {
             let indexes = bucket * WAYS..(bucket + 1) * WAYS;
             if let Some(mut free) = indexes.clone().find(|&index| !self.get(index).is_used()) {
                 while let Some(Some(index)) = reached[free / WAYS] {
-                    let moved = self.claim(index);
-                    self.bucket_view().cell(free).write(moved.placed(!moved.in_second()));
+                    let slot = self.claim(index);
+                    let moved = slot.placed(!slot.in_second());
+                    let (from, to) = (self.hash_at(index, slot), self.hash_at(free, moved));
+                    debug_assert!(from == to, "a key changes");
+                    reached!(KeyIsInsertedByMoves);
+                    self.bucket_view().cell(free).write(moved);
                     self.bucket_view().cell(index).write(Slot::default());
                     free = index;
                 }
@@ -396,6 +410,29 @@ impl<'a, T> LockedSegment<'a, T> {
             }
         }
         false
+    }
+
+    /// Checks the slots of the buckets of a hash: each is of a key that belongs there, and no key has two.
+    #[cfg(debug_assertions)]
+    pub(crate) fn check_buckets(&self, hash: u64) {
+        let mut seen: [u64; 2 * WAYS] = [0; 2 * WAYS];
+        let mut count = 0;
+        for bucket in self.bucket_view().buckets_of(hash) {
+            for index in bucket * WAYS..(bucket + 1) * WAYS {
+                let slot = self.get(index);
+                // A claimed slot has lost the low bits of its fingerprint.
+                if !slot.is_used() || slot.second == 0 {
+                    continue;
+                }
+                let own = self.hash_at(index, slot);
+                assert_eq!(
+                    self.bucket_view().buckets_of(own)[usize::from(slot.in_second())],
+                    bucket
+                );
+                assert!(!seen[..count].contains(&own), "a key has two slots");
+                (seen[count], count) = (own, count + 1);
+            }
+        }
     }
 
     /// Every slot in use, with its hash.
@@ -439,7 +476,10 @@ impl<'a, T> LockedSegment<'a, T> {
 
     /// Writes slots of another segment with the same seed to the same indexes.
     pub(crate) fn adopt(&mut self, slots: impl Iterator<Item = (SlotIndex, Slot)>) {
-        slots.for_each(|(index, slot)| self.bucket_view().cell(index).write(slot));
+        slots.for_each(|(index, slot)| {
+            debug_assert!(!self.get(index).is_used(), "a slot in use is overwritten");
+            self.bucket_view().cell(index).write(slot);
+        });
     }
 
     pub(crate) const fn buckets(&self) -> &'a Buckets {
@@ -468,11 +508,16 @@ impl<'a, T> LockedSegment<'a, T> {
     /// Assigns all slots to buckets by a new `seed`. False if a slot would find no space; nothing changes then.
     pub(crate) fn reseed(&mut self, seed: usize) -> bool {
         let before = self.seed();
+        reached!(SegmentIsReseeded);
         let indexes = self.drain_where(|_, _| true);
         let hashes: Vec<_> =
             indexes.iter().map(|&(index, slot)| (self.hash_at(index, slot), slot)).collect();
         self.guarded.seed = seed % SEEDS;
         if hashes.iter().all(|(hash, slot)| self.insert(*hash, *slot, |_, _| false)) {
+            debug_assert!(
+                hashes.iter().all(|(hash, _)| self.find(*hash).is_some()),
+                "a key is lost by a new seed"
+            );
             return true;
         }
         self.drain_where(|_, _| true);

@@ -14,6 +14,8 @@ use std::{
     },
 };
 
+use sluicegate_core::reached;
+
 use crate::{
     bits::narrow,
     page_arena::{PAGE, PageArena},
@@ -72,6 +74,19 @@ impl<T> Shards<T> {
     pub(crate) fn shard_for(&self, hash: u64) -> &Shard<T> {
         let size = usize::from(self.sizes[narrow(hash >> (64 - SHARD_BITS))]);
         &self.shards[size * QUARTERS + narrow(hash) % QUARTERS]
+    }
+
+    /// The buckets of all segments, with their number.
+    #[cfg(debug_assertions)]
+    pub(crate) fn for_each_segment(&self, mut each: impl FnMut(&LockedSegment<'_, T>)) {
+        for shard in &*self.shards {
+            let mut start = Some(0);
+            while let Some(from) = start {
+                let (locked, next) = shard.lock_range(from);
+                each(&locked);
+                start = next;
+            }
+        }
     }
 
     /// The shard with this index, which is below [`SHARDS`].
@@ -227,6 +242,7 @@ impl<T> Shard<T> {
         // The next bit of the hash, after those that select the segment.
         let bit = fingerprint(1 << (63 - SHARD_BITS - depth));
         let mut moving = locked.drain_where(|_, slot| slot.fingerprint() & bit != 0);
+        reached!(SegmentIsSplit);
         locked.set_depth(depth + 1);
         let data = data(locked.data_mut(), &mut moving);
         let new = owned.add(locked.seed(), locked.quarter(), depth + 1, data);
@@ -241,7 +257,23 @@ impl<T> Shard<T> {
             entry.store(new, Ordering::Release);
         }
         self.publish(half, &adopting);
+        #[cfg(debug_assertions)]
+        {
+            locked.slots().for_each(|(hash, _)| self.check_place(hash, locked));
+            adopting.slots().for_each(|(hash, _)| self.check_place(hash, &adopting));
+        }
         true
+    }
+
+    /// Checks that a segment holds this hash, and that the directory leads there.
+    #[cfg(debug_assertions)]
+    fn check_place(&self, hash: u64, locked: &LockedSegment<'_, T>) {
+        let directory = self.directory();
+        let entry = directory.entry(directory.find(hash)).load(Ordering::Relaxed);
+        assert_eq!(entry, tagged(locked.buckets(), locked.seed()), "the directory leads elsewhere");
+        assert!(std::ptr::eq(self.segment(hash).buckets(), locked.buckets()), "of another segment");
+        assert!(locked.find(hash).is_some(), "a key is lost");
+        assert_eq!(hash % QUARTERS as u64, locked.quarter(), "a key of another quarter");
     }
 
     /// Whether the directory stays short for its number of segments if this one is split. Hashes of a file may be near each

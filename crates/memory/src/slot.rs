@@ -56,12 +56,18 @@ pub(crate) const fn fits(drain: u64, scale: u32) -> bool {
 impl Slot {
     /// A slot with the state of the key with this hash, under the policy with this number.
     pub(crate) const fn simple(hash: u64, policy: u64, tat: Tat) -> Self {
+        debug_assert!(0 < policy && policy <= MAX_POLICY_NUMBER, "no number of a policy");
+        debug_assert!(
+            0 < tat.0 && tat.0 & (INDEXED | LOW) == 0,
+            "a state is claimed, marked or wide"
+        );
         let fingerprint = fingerprint(hash);
         Self { first: fingerprint >> 6 << 16 | policy, second: tat.0 | (fingerprint & LOW) }
     }
 
     /// A slot of the key with this hash whose state is the overflow entry with this index.
     pub(crate) const fn overflow(hash: u64, index: u64) -> Self {
+        debug_assert!(index < 1 << 47, "an index does not fit");
         let fingerprint = fingerprint(hash);
         Self {
             first: fingerprint >> 6 << 16 | OVERFLOW,
@@ -125,6 +131,11 @@ impl Slot {
     /// The same slot with another TAT.
     #[inline(always)]
     pub(crate) const fn with_tat(self, tat: Tat) -> Self {
+        debug_assert!(self.policy_number() != OVERFLOW, "the state is an overflow entry");
+        debug_assert!(
+            0 < tat.0 && tat.0 & (INDEXED | LOW) == 0,
+            "a state is claimed, marked or wide"
+        );
         Self { first: self.first, second: tat.0 | self.second & LOW }
     }
 
@@ -138,6 +149,7 @@ impl Slot {
 
     /// The same slot with another index of its overflow entry.
     pub(crate) const fn moved(self, index: u64) -> Self {
+        debug_assert!(self.policy_number() == OVERFLOW, "only an overflow entry moves");
         Self { first: self.first, second: INDEXED | index << 16 | self.second & LOW }
     }
 

@@ -19,7 +19,7 @@
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
 use sha2::{Digest, Sha256};
-use sluicegate_core::{Entry, StateError, Timestamp};
+use sluicegate_core::{Entry, StateError, Timestamp, reached};
 
 use crate::{
     MemoryStore, WhenFull,
@@ -128,6 +128,10 @@ impl MemoryStore {
             let mut start = Some(0);
             while let Some(from) = start {
                 let (written, next) = self.save_segment(&mut out, shard, from, now)?;
+                debug_assert!(
+                    next.is_none_or(|next| next > from),
+                    "a walk through a shard goes back"
+                );
                 (count, start) = (count + written, next);
             }
         }
@@ -152,6 +156,13 @@ impl MemoryStore {
         let (depth, seed) = (locked.depth(), locked.seed());
         drop(locked);
         let hash = self.shards.first_hash(shard) | from >> SHARD_BITS;
+        debug_assert!(
+            slots.iter().all(|(own, _)| {
+                let place = own << SHARD_BITS;
+                place >= from && next.is_none_or(|next| place < next)
+            }),
+            "a segment holds a key of another one"
+        );
         // A depth is at most 28, and a seed below 2^12.
         let ([depth, ..], [low, high, ..]) = (depth.to_le_bytes(), seed.to_le_bytes());
         out.record(hash, SEGMENT, &[depth, low, high])?;
@@ -163,7 +174,9 @@ impl MemoryStore {
             } else {
                 // One at a time, because an entry may be long and the segment is locked for the copy. The key may have
                 // moved by now; it is gone only if it was reset or has recovered.
-                self.with_entry_of(hash, Entry::clone)
+                let entry = self.with_entry_of(hash, Entry::clone);
+                reached!(SnapshotMissesRemovedEntry if entry.is_none());
+                entry
             };
             let Some(entry) = entry.filter(|entry| !entry.is_over(now)) else {
                 continue;

@@ -12,7 +12,7 @@ use ahash::RandomState;
 use sluicegate_core::{
     Answer, Clock, Decision, Entry, EntryOperation, KeyedOperation, Operation, OperationError,
     Outcome, Policy, PreparedPolicy, Request, Retry, StoreId, TableUsage, Timestamp, apply,
-    apply_all, apply_in_place, as_micros,
+    apply_all, apply_in_place, as_micros, reached,
 };
 
 use crate::{
@@ -22,7 +22,9 @@ use crate::{
     overflow::{self, Left, OverflowTable},
     page_arena::PageArena,
     policy_table::PolicyTable,
-    segment::{HashedKey, KeyBuckets, LockedSegment, SEGMENT_BYTES, SLOTS, SlotIndex, SlotRef},
+    segment::{
+        Bucket, HashedKey, KeyBuckets, LockedSegment, SEGMENT_BYTES, SLOTS, SlotIndex, SlotRef,
+    },
     shard::{SHARDS, Shard, Shards},
     slot::{MAX_SINCE, OVERFLOW, Slot, Tat},
     slot_codec::{SlotCodec, WindowCodec},
@@ -127,7 +129,11 @@ impl MemoryStore {
     /// Prepares a policy for use with this store.
     #[must_use]
     pub fn prepare(&self, policy: &Policy, now: Timestamp) -> NumberedPolicy {
-        self.policies.prepare(policy, self.one_clock.then_some(now), &self.budget)
+        self.policies.prepare(policy, self.one_clock.then_some(now), &self.budget, |number| {
+            #[cfg(debug_assertions)]
+            self.check_recovered(number, now);
+            let _ = number;
+        })
     }
 
     /// The policy as [`prepare`](Self::prepare) returns it, attached to `policy` by the first store that uses it.
@@ -149,6 +155,62 @@ impl MemoryStore {
         now: impl FnOnce() -> Timestamp,
     ) -> Option<&'a NumberedPolicy> {
         policy.attached(&self.id, || self.prepare(policy.policy(), now()))
+    }
+
+    /// Checks the counted keys and bytes against those of a walk through the table, if that is small.
+    #[cfg(debug_assertions)]
+    fn check(&self) {
+        const CHECKED: usize = 16 << 20;
+        if self.usage().bytes > CHECKED || std::thread::panicking() {
+            return;
+        }
+        let (mut keys, mut bytes) = (0, self.policies.bytes());
+        self.shards.for_each_segment(|locked| {
+            let overflow = locked.slots().filter(|(_, slot)| slot.policy_number() == OVERFLOW);
+            assert_eq!(overflow.count(), locked.data().len(), "an entry without a slot");
+            keys += locked.slots().count();
+            bytes += SEGMENT_BYTES + locked.data().all_bytes();
+        });
+        assert_eq!(keys, self.usage().keys, "the counted keys are those of the slots");
+        assert_eq!(bytes, self.usage().bytes, "the counted bytes are those in use");
+    }
+
+    /// Checks that every state that is stored under a policy number has recovered, of a table that has not grown. It takes
+    /// no lock, because it is called under that of the policies.
+    #[cfg(debug_assertions)]
+    fn check_recovered(&self, number: u64, now: Timestamp) {
+        let since = as_micros(now.since(self.base()));
+        let mut is_stored = false;
+        for shard in 0..SHARDS {
+            let buckets =
+                self.shards.by_index(shard).segment(self.shards.first_hash(shard)).buckets();
+            for slot in buckets.iter().flat_map(Bucket::slots) {
+                if slot.policy_number() == number && slot.second != 0 && !slot.is_marked() {
+                    assert!(slot.tat().has_come(since), "a number is used again too early");
+                    is_stored = true;
+                }
+            }
+        }
+        reached!(PolicyNumberUsedAgain if is_stored);
+    }
+
+    /// Checks a decision of the fast path by the general function, on the entry of the slot before it.
+    #[cfg(debug_assertions)]
+    fn check_fast_path(
+        &self,
+        before: Option<Slot>,
+        policy: &NumberedPolicy,
+        now: Timestamp,
+        cost: u32,
+        decision: &Decision,
+    ) {
+        let mut entry = before.and_then(|slot| self.simple_entry(slot));
+        assert!(
+            entry.as_ref().is_none_or(|it| it.policy().ptr_eq(policy.policy())),
+            "other number"
+        );
+        let general = apply(policy.policy(), &mut entry, now, Operation::Take(cost));
+        assert_eq!(general.as_ref(), Ok(decision), "a fast path decides differently");
     }
 
     /// Prefetches the slot of a key, for a request that follows soon.
@@ -259,6 +321,8 @@ impl fmt::Debug for MemoryStore {
 
 impl Drop for MemoryStore {
     fn drop(&mut self) {
+        #[cfg(debug_assertions)]
+        self.check();
         self.arena.close();
     }
 }
@@ -386,6 +450,11 @@ impl MemoryStore {
             {
                 if !take.allowed {
                     if seen.is_whole() {
+                        #[cfg(debug_assertions)]
+                        {
+                            let decision = gcra.decision(&take);
+                            self.check_fast_path(Some(seen.slot()), policy, now, cost, &decision);
+                        }
                         return Ok(gcra.decision(&take));
                     }
                     seen.wait_unmarked();
@@ -394,6 +463,11 @@ impl MemoryStore {
                 let tat = Tat::after(since, take.after, gcra.scale());
                 if seen.replace(seen.slot().with_tat(tat)) {
                     policy.note_written(now);
+                    #[cfg(debug_assertions)]
+                    {
+                        let decision = gcra.decision(&take);
+                        self.check_fast_path(Some(seen.slot()), policy, now, cost, &decision);
+                    }
                     return Ok(gcra.decision(&take));
                 }
             }
@@ -422,6 +496,11 @@ impl MemoryStore {
             let take = windows.try_take(open, cost);
             if !open.counts(&take) {
                 if seen.is_whole() {
+                    #[cfg(debug_assertions)]
+                    {
+                        let decision = windows.decision(open, &take, since);
+                        self.check_fast_path(Some(seen.slot()), policy, now, cost, &decision);
+                    }
                     return Some(windows.decision(open, &take, since));
                 }
                 seen.wait_unmarked();
@@ -429,6 +508,11 @@ impl MemoryStore {
             }
             if seen.replace(seen.slot().with_tat(windows.encode(open.after(&take))?)) {
                 policy.note_written(now);
+                #[cfg(debug_assertions)]
+                {
+                    let decision = windows.decision(open, &take, since);
+                    self.check_fast_path(Some(seen.slot()), policy, now, cost, &decision);
+                }
                 return Some(windows.decision(open, &take, since));
             }
         }
@@ -488,7 +572,11 @@ impl MemoryStore {
                 return None;
             }
             policy.note_written(now);
+            #[cfg(debug_assertions)]
+            locked.check_buckets(hash);
         }
+        #[cfg(debug_assertions)]
+        self.check_fast_path(None, policy, now, cost, &decision);
         Some(decision)
     }
 
@@ -538,6 +626,7 @@ impl MemoryStore {
             }
             // A change for which there may be no space is made on a copy, which replaces the entry if it fits.
             let on_copy = !operation.only_reads() && !self.has_room(locked.data(), slot, policy);
+            reached!(ChangeIsMadeOnCopy if on_copy && slot.is_some());
             // Claimed until it is written again, so that no other request decides on it until then.
             let index = found.map(|(index, _)| index);
             let slot = index.map(|index| locked.claim(index));
@@ -555,6 +644,7 @@ impl MemoryStore {
                 while !fits(&locked) && self.sweep(&mut locked, now) > 0 {}
                 if !fits(&locked) {
                     if let (Some(index), Some(slot)) = (index, slot) {
+                        reached!(ChangeHasNoSpace);
                         locked.put(index, slot);
                     }
                     return decision.map(|it| self.reject(operation, it));
@@ -577,12 +667,15 @@ impl MemoryStore {
                 if !self.make_space(shard, &mut locked, hash, now) {
                     return decision.map(|it| self.reject(operation, it));
                 }
+                debug_assert!(found.is_none(), "a key that has a slot needs no space");
                 // A split may have moved the key's range to another segment.
                 drop(locked);
                 locked = shard.lock(hash);
                 continue;
             };
             locked.put(index, slot);
+            #[cfg(debug_assertions)]
+            locked.check_buckets(hash);
             return decision;
         }
     }
@@ -595,6 +688,7 @@ impl MemoryStore {
             && seen.slot().policy_number() == OVERFLOW
             && seen.slot().index() == index
         {
+            debug_assert!(locked.data().get(index).is_none(), "an entry in use is dropped");
             locked.clear(at);
             locked.data_mut().take(index, &self.budget);
             self.budget.count_keys(1, 0);
@@ -693,12 +787,22 @@ impl MemoryStore {
         policy: &NumberedPolicy,
         now: Timestamp,
     ) -> Slot {
+        let was_overflow = before.map(|slot| slot.policy_number() == OVERFLOW);
         match self.simple_slot((hash, before), &entry, policy, now) {
             Some(slot) => {
+                reached!(EntryReturnsToSlot if was_overflow == Some(true));
+                // Without a clock of all keys, a state may recover under another one.
+                debug_assert!(
+                    !self.one_clock || self.simple_entry(slot).as_ref() == Some(&entry),
+                    "a slot holds another state"
+                );
                 policy.note_written(now);
                 slot
             }
-            None => Slot::overflow(hash, locked.data_mut().put(entry, &self.budget)),
+            None => {
+                reached!(EntryLeavesSlot if was_overflow == Some(false));
+                Slot::overflow(hash, locked.data_mut().put(entry, &self.budget))
+            }
         }
     }
 
@@ -840,6 +944,8 @@ impl MemoryStore {
             reclaimed = usize::from(recovered);
             recovered
         });
+        debug_assert!(reclaimed == 0 || vacant.is_some(), "a slot is reclaimed for no key");
+        reached!(SlotIsReclaimedForNewKey if reclaimed > 0);
         self.budget.count_keys(reclaimed, usize::from(vacant.is_some()));
         vacant
     }
@@ -889,6 +995,7 @@ impl MemoryStore {
         now: Timestamp,
     ) -> bool {
         if !self.budget.fits(SEGMENT_BYTES) {
+            reached!(TableCannotGrow);
             self.sweep(locked, now);
             return false;
         }
@@ -909,6 +1016,8 @@ impl MemoryStore {
             && shard.split(hash, locked, |data, moving| data.split_off(moving, &self.budget));
         if split {
             self.budget.resize(0, SEGMENT_BYTES);
+            #[cfg(debug_assertions)]
+            locked.data().check();
         }
         split
     }
@@ -917,6 +1026,7 @@ impl MemoryStore {
     /// that with space.
     fn reject(&self, operation: Operation, mut decision: Decision) -> Decision {
         self.budget.count_table_full();
+        reached!(TableFull);
         if !decision.allowed() {
             return decision;
         }
@@ -1063,6 +1173,7 @@ impl MemoryStore {
             self.put_back(&mut locks, takes, claimed, now);
             return Some(taken);
         }
+        reached!(MultiKeyHasNoSpace);
         let rejected = self.reject_keys(&mut locks, takes, (&full, taken), now);
         self.put_back(&mut locks, takes, claimed, now);
         Some(rejected)

@@ -9,6 +9,7 @@ use crate::{
     describe::LimitSummary,
     ledger::Expiry,
     parameters::LimitError,
+    reached,
     share::Share,
     text::{LimitText, TextError},
     time::{Timestamp, as_micros},
@@ -138,6 +139,10 @@ pub(crate) trait Algorithm: Clone + PartialEq + Display {
 
     // Decision
 
+    /// Checks that `state` is one that this limit stores.
+    #[cfg(debug_assertions)]
+    fn check(&self, state: &Self::State);
+
     /// Time after which `cost` units are available; zero if they are now.
     fn wait(&self, state: Option<&Self::State>, now: Timestamp, cost: u32) -> Retry;
 
@@ -161,7 +166,11 @@ pub(crate) trait Algorithm: Clone + PartialEq + Display {
     /// clock was set back, and it is taken as `now`.
     #[inline]
     fn unless_set_back(&self, time: u64, now: u64) -> u64 {
-        if time <= now || time - now < self.period_from(time) { time } else { now }
+        if time <= now || time - now < self.period_from(time) {
+            return time;
+        }
+        reached!(ClockSetBackAtKey);
+        now
     }
 
     /// The time as at which the limit decides at `now`. Time does not run back for a key: the latest time in `state`, if
@@ -170,6 +179,7 @@ pub(crate) trait Algorithm: Clone + PartialEq + Display {
     fn decides_at(&self, state: Option<&Self::State>, now: Timestamp) -> Timestamp {
         let now = now.as_micros();
         let latest = self.unless_set_back(state.map_or(0, Self::latest), now);
+        reached!(RequestBeforeStoredTime if latest > now);
         Timestamp::ahead(latest.max(now))
     }
 

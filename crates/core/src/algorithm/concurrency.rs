@@ -80,6 +80,11 @@ impl Algorithm for Concurrency {
         Ok((Self::new(head.limit, input.period()?)?, None))
     }
 
+    #[cfg(debug_assertions)]
+    fn check(&self, (): &Self::State) {
+        panic!("a limit of holds has no state of its own");
+    }
+
     fn wait(&self, _state: Option<&Self::State>, _now: Timestamp, cost: u32) -> Retry {
         if cost <= self.limit { Retry::NOW } else { Retry::Never }
     }

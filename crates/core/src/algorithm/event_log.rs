@@ -13,6 +13,10 @@ const HEAD: usize = 9;
 /// More than any log has: its limit, migrated units, and one charge.
 const MAX_TOTAL: u64 = 1 << 53;
 
+/// Number of events that a check reads.
+#[cfg(debug_assertions)]
+const CHECKED: usize = 64;
+
 /// Units at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LogEvent {
@@ -31,6 +35,33 @@ pub(crate) struct EventLog {
 }
 
 impl EventLog {
+    /// Checks the order of the events, and their running totals; of a long log, only of the first and the last ones.
+    #[cfg(debug_assertions)]
+    pub(super) fn check(&self) {
+        let len = self.log.len();
+        assert_eq!(len == 0, self.log.is_empty(), "two ways to be empty");
+        let (mut time, mut total, mut count) = (0, self.base, 0);
+        for event in self.log.iter().take(CHECKED) {
+            assert!(event.time >= time, "the times of a log go down");
+            assert!(event.total > total, "an event of no units");
+            (time, total, count) = (event.time, event.total, count + 1);
+        }
+        assert_eq!(count, len.min(CHECKED), "the length is not that of the events");
+        if len <= CHECKED {
+            assert_eq!(total - self.base, self.total(), "the sum is not that of the events");
+        } else if let (Some(before), Some(last)) = (self.log.get(len - 2), self.log.back()) {
+            assert!(before.time <= last.time && before.total < last.total, "the last are unsorted");
+        }
+    }
+
+    /// Units later than `edge`, one event after the other; `None` for a long log.
+    #[cfg(debug_assertions)]
+    pub(super) fn sum_after(&self, edge: Option<u64>) -> Option<u64> {
+        let is_live = |event: &LogEvent| edge.is_none_or(|edge| event.time > edge);
+        (self.log.len() <= CHECKED)
+            .then(|| self.events().filter(is_live).map(|event| event.weight).sum())
+    }
+
     /// A log of these events; `None` if their times go down, a weight is zero, or the sum is more than any log has.
     pub(super) fn from_events(events: impl Iterator<Item = LogEvent>) -> Option<Self> {
         let mut state = Self::default();
@@ -206,8 +237,13 @@ impl EventLog {
     }
 
     pub(super) fn drop_first(&mut self, count: usize) {
+        debug_assert!(count <= self.log.len());
+        #[cfg(debug_assertions)]
+        let rest = self.sum_from(count);
         self.base += self.before(count);
         self.log.drop_first(count);
+        #[cfg(debug_assertions)]
+        assert_eq!(self.total(), rest, "events that are not dropped are lost");
     }
 
     /// Removes `units` from the newest events. The log has at least as many.
@@ -223,9 +259,12 @@ impl EventLog {
                 ControlFlow::Break(())
             });
         }
+        debug_assert_eq!(self.total(), kept, "units are lost beside the newest");
     }
 
     pub(super) fn push(&mut self, time: u64, weight: u64) {
+        debug_assert!(self.newest().is_none_or(|newest| newest <= time), "an event comes too late");
+        debug_assert!(weight > 0, "an event of no units");
         if self.base > MAX_TOTAL {
             let base = std::mem::take(&mut self.base);
             self.log.change_newest(|event| {

@@ -7,6 +7,8 @@
 
 use std::{collections::VecDeque, ops::ControlFlow, sync::Arc};
 
+use crate::reached;
+
 /// Number of events up to which a log is copied whole, and which are not worth a part.
 const SHORT: usize = if cfg!(test) { 2 } else { 2048 };
 
@@ -210,6 +212,7 @@ impl Events {
             while let Some(mut event) = shared.parts.back().and_then(|it| it.iter().last()).copied()
             {
                 let flow = change(&mut event);
+                reached!(SharedEventChanges);
                 shared.pop_part();
                 shared.own.push_front(event);
                 if flow.is_break() {
@@ -252,6 +255,8 @@ impl Shared {
         // A part never grows.
         self.own.shrink_to_fit();
         let events = Arc::new(std::mem::take(&mut self.own));
+        debug_assert!(!events.is_empty(), "no part is empty");
+        reached!(LogIsShared);
         self.parts.push_back(EventRange { start: 0, end: events.len(), events });
     }
 
@@ -295,6 +300,7 @@ impl Shared {
             count -= part.len();
             self.parts.pop_front();
         }
+        debug_assert!(self.parts.iter().all(|part| part.len() > 0), "no part is empty");
         self.own.drain(..count);
     }
 

@@ -18,6 +18,7 @@ use crate::{
     human,
     ledger::Expiry,
     parameters::{LimitError, check_period, check_units},
+    reached,
     share::Share,
     text::{LimitText, TextError, write_option, write_rate},
     time::Timestamp,
@@ -209,6 +210,7 @@ impl FixedWindow {
         if used == 0 {
             return None;
         }
+        reached!(RequestBeforeOpenWindow if now.as_micros() < start);
         if self.unless_set_back(start, now.as_micros()) != start {
             return Some(State { start: self.start(now), used });
         }
@@ -340,6 +342,11 @@ impl Algorithm for FixedWindow {
         Ok((limit, (used > 0).then_some(State { start, used })))
     }
 
+    #[cfg(debug_assertions)]
+    fn check(&self, state: &State) {
+        assert!((1..=MAX_COUNT).contains(&state.used), "a window of {} units", state.used);
+    }
+
     fn wait(&self, state: Option<&State>, now: Timestamp, cost: u32) -> Retry {
         let Some(left) = self.limit.checked_sub(cost) else { return Retry::Never };
         match self.open(state, now) {
@@ -381,6 +388,9 @@ impl Algorithm for FixedWindow {
         while let Some(first) = expiries.next() {
             let State { start, used } = self.current(state.as_ref(), first.time());
             let (end, mut used) = (self.end(start), used + u64::from(first.units));
+            debug_assert!(first.at < end, "a hold is charged to a window that is over");
+            reached!(CalendarWindowEndsWithOpenHolds if self.calendar().is_some()
+                && expiries.peek().is_some_and(|next| next.at >= end));
             while let Some(next) = expiries.next_if(|it| it.at < end) {
                 used += u64::from(next.units);
             }
@@ -401,7 +411,10 @@ impl Algorithm for FixedWindow {
 
     fn migrate(&self, old: &Self, state: State, now: Timestamp) -> Option<State> {
         let open = old.open(Some(&state), now)?;
-        (now.as_micros() < self.end(open.start)).then_some(open)
+        let stays = now.as_micros() < self.end(open.start);
+        reached!(MigratedWindowStaysOpen if stays);
+        reached!(MigratedWindowIsOver if !stays);
+        stays.then_some(open)
     }
 
     fn max_admitted(&self, micros: u64) -> u128 {

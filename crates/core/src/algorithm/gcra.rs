@@ -25,6 +25,7 @@ use crate::{
     human,
     ledger::Ledger,
     parameters::{LimitError, check_period, check_units},
+    reached,
     share::Share,
     text::{LimitText, TextError, write_option, write_rate},
     time::Timestamp,
@@ -205,6 +206,11 @@ impl Gcra {
         }
         let needed = debt + u64::from(cost) * self.interval;
         let allowed = needed <= self.narrow_depth;
+        debug_assert_eq!(
+            allowed,
+            u128::from(debt) + self.span(cost) <= self.span(self.burst),
+            "the narrow decision is that of 128 bits"
+        );
         Some(GcraTake { allowed, after: if allowed { needed } else { debt }, needed })
     }
 
@@ -374,6 +380,13 @@ impl Algorithm for Gcra {
         Ok((limit, (tat > 0).then_some(State { tat })))
     }
 
+    #[cfg(debug_assertions)]
+    fn check(&self, state: &State) {
+        assert!(state.tat > 0, "a TAT of 0 is no state");
+        let latest = self.ticks(crate::bytes::MAX_TIME + MAX_DRAIN);
+        assert!(state.tat <= latest, "a TAT is later than a debt that saturates");
+    }
+
     /// A queue sends a request when those before it are sent.
     fn delay(&self, state: Option<&State>, now: Timestamp) -> u64 {
         if self.is_queue() { self.micros(self.debt(state, now)) } else { 0 }
@@ -416,8 +429,10 @@ impl Algorithm for Gcra {
     fn migrate(&self, old: &Self, state: State, now: Timestamp) -> Option<State> {
         let debt = old.debt(Some(&state), now);
         if (self.scale, self.interval) == (old.scale, old.interval) {
+            reached!(MigratedGcraSameRate if debt > 0);
             return self.with_debt(now, debt);
         }
+        reached!(MigratedGcraOtherRate if debt > 0);
         // Millionths of a unit in use; 2^50 units are 2^70 of them, and 2^115 ticks, at most.
         let used = (debt * 1_000_000).div_ceil(u128::from(old.interval));
         let used = used.min(u128::from(MAX_COUNT) * 1_000_000);

@@ -15,6 +15,7 @@ use crate::{
     describe::{LimitSummary, bucket_at_once, bucket_waits},
     human,
     parameters::{LimitError, check_period, check_units},
+    reached,
     share::Share,
     text::{LimitText, TextError, write_option, write_rate},
     time::Timestamp,
@@ -74,7 +75,9 @@ impl IntervalBucket {
         if used == 0 {
             return State { used: 0, last: now };
         }
-        State { used, last: last + steps * self.interval }
+        let refilled = State { used, last: last + steps * self.interval };
+        debug_assert!(refilled.last > now || now - refilled.last < self.interval, "a step is due");
+        refilled
     }
 
     /// Tokens that can be taken each interval, for ever: a step fills the bucket at most, unless it repays a debt.
@@ -147,6 +150,11 @@ impl Algorithm for IntervalBucket {
         Ok((limit, (used > 0).then_some(State { used, last })))
     }
 
+    #[cfg(debug_assertions)]
+    fn check(&self, state: &State) {
+        assert!(0 < state.used && state.used <= self.max_used(), "a full bucket is no state");
+    }
+
     fn wait(&self, state: Option<&State>, now: Timestamp, cost: u32) -> Retry {
         if cost > self.burst {
             return Retry::Never;
@@ -194,6 +202,8 @@ impl Algorithm for IntervalBucket {
     fn migrate(&self, old: &Self, state: State, now: Timestamp) -> Option<State> {
         let State { used, last } = old.refilled(Some(&state), now);
         let kept = now.as_micros().saturating_sub(last) < self.interval;
+        reached!(MigratedBucketKeepsStep if kept && used > 0);
+        reached!(MigratedBucketRestartsStep if !kept && used > 0);
         self.state(used, if kept { last } else { now.as_micros() })
     }
 

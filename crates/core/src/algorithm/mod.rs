@@ -32,6 +32,7 @@ use crate::{
     describe::LimitSummary,
     ledger::{Expiries, Ledger},
     parameters::LimitError,
+    reached,
     share::Share,
     text::{LimitText, TextError},
     time::Timestamp,
@@ -174,6 +175,7 @@ macro_rules! algorithms {
                         new.migrate(old, state, now).map_or(State::None, State::$name)
                     })*
                     (new, old, state) => {
+                        reached!(MigratedToOtherAlgorithm);
                         new.with_used(old.decides_at(&state, now), old.used(&state, now))
                     }
                 };
@@ -446,6 +448,24 @@ impl Limit {
         expiries: &Expiries,
     ) -> u64 {
         dispatch!(self, state, |limit, own| limit.lifetime_beside(own, now, expiries))
+    }
+
+    /// Checks that it stores `state`.
+    #[cfg(debug_assertions)]
+    pub(crate) fn check_state(&self, state: &State) {
+        dispatch!(self, state, |limit, own| match own {
+            Some(own) => limit.check(own),
+            None => assert_eq!(*state, State::None, "{limit} has the state of another algorithm"),
+        });
+    }
+
+    /// The latest time in `state`.
+    #[cfg(debug_assertions)]
+    pub(crate) fn latest(&self, state: &State) -> u64 {
+        fn of<A: Algorithm>(_limit: &A, state: Option<&A::State>) -> u64 {
+            state.map_or(0, A::latest)
+        }
+        dispatch!(self, state, |limit, own| of(limit, own))
     }
 
     /// The time as at which it decides at `now`.

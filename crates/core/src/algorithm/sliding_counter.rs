@@ -17,6 +17,7 @@ use crate::{
     describe::{LimitSummary, counting_denied},
     human,
     parameters::{LimitError, check_period, check_units},
+    reached,
     share::Share,
     text::{LimitText, TextError, write_option, write_rate},
     time::Timestamp,
@@ -127,12 +128,19 @@ impl Algorithm for SlidingCounter {
         Ok((limit, state.recorded()))
     }
 
+    #[cfg(debug_assertions)]
+    fn check(&self, state: &State) {
+        assert_eq!(state.recorded(), Some(*state), "a counter of nothing is no state");
+        assert!(state.prev.max(state.cur) <= MAX_COUNT, "a count is out of bounds");
+    }
+
     fn wait(&self, state: Option<&State>, now: Timestamp, cost: u32) -> Retry {
         let Some(free) = self.limit.checked_sub(cost).map(u64::from) else { return Retry::Never };
         let state = self.current(state, now);
         if self.estimate(&state, now) <= product(free, self.period) {
             return Retry::NOW;
         }
+        debug_assert!(state.prev > 0 || state.cur > 0, "an unused counter passes what fits");
         let left = self.left(&state, now);
         // The part of a window that may still weigh: of the previous one during this one, else of this one during the
         // next.
@@ -190,8 +198,10 @@ impl Algorithm for SlidingCounter {
 
     fn migrate(&self, old: &Self, state: State, now: Timestamp) -> Option<State> {
         if self.period == old.period {
+            reached!(MigratedCounterSamePeriod);
             old.current(Some(&state), now).recorded()
         } else {
+            reached!(MigratedCounterOtherPeriod);
             self.with_used(old.decides_at(Some(&state), now), old.used(Some(&state), now))
         }
     }

@@ -18,7 +18,7 @@ use crate::{
     human,
     ledger::Expiry,
     parameters::{LimitError, check_period, check_units},
-    period,
+    period, reached,
     share::Share,
     text::{LimitText, TextError, write_option, write_rate},
     time::Timestamp,
@@ -157,7 +157,12 @@ impl SlidingLog {
             }
             let dropped = state.events_within(rest);
             state.drop_first(dropped);
+            debug_assert!(
+                self.keep.is_some() || state.sum_from(1) < self.limit.into(),
+                "the oldest event does not matter"
+            );
         }
+        debug_assert!(state.newest().is_none_or(|newest| newest <= at.as_micros()));
         (!state.is_empty()).then_some(state)
     }
 }
@@ -234,6 +239,13 @@ impl Algorithm for SlidingLog {
         state.heap_size()
     }
 
+    #[cfg(debug_assertions)]
+    fn check(&self, state: &EventLog) {
+        state.check();
+        assert!(!state.is_empty(), "an empty log is no state");
+        assert_eq!(self.reach, self.period, "a reader stores no log");
+    }
+
     fn wait(&self, state: Option<&EventLog>, now: Timestamp, cost: u32) -> Retry {
         let Some(left) = self.limit.checked_sub(cost) else { return Retry::Never };
         let Some(state) = state else { return Retry::NOW };
@@ -246,6 +258,7 @@ impl Algorithm for SlidingLog {
         }
         let target = state.before(live) + surplus;
         let last = state.events_below(target);
+        debug_assert!(state.before(last) < target && target <= state.before(last + 1));
         let time = state.time(last).min(at.as_micros());
         Retry::after_micros(time + self.period - now.as_micros())
     }
@@ -274,7 +287,14 @@ impl Algorithm for SlidingLog {
 
     fn used(&self, state: Option<&EventLog>, now: Timestamp) -> u64 {
         let at = self.decides_at(state, now);
-        state.map_or(0, |state| state.sum_from(self.first_live(state, at))).min(MAX_COUNT)
+        let used = state.map_or(0, |state| state.sum_from(self.first_live(state, at)));
+        #[cfg(debug_assertions)]
+        if let Some(sum) =
+            state.and_then(|state| state.sum_after(at.as_micros().checked_sub(self.reach)))
+        {
+            assert_eq!(used, sum, "the live units are those of the live events");
+        }
+        used.min(MAX_COUNT)
     }
 
     fn charge(&self, state: &mut Option<EventLog>, now: Timestamp, cost: u32) {
@@ -360,6 +380,7 @@ impl Algorithm for SlidingLog {
     }
 
     fn migrate(&self, old: &Self, mut state: EventLog, now: Timestamp) -> Option<EventLog> {
+        reached!(MigratedLog);
         let at = old.decides_at(Some(&state), now);
         state.clamp_times(at.as_micros());
         old.drop_expired(&mut state, at);
@@ -371,6 +392,7 @@ impl Algorithm for SlidingLog {
     fn reader(&self, old: &Self, state: &EventLog, now: Timestamp) -> Option<Self> {
         // Both limits may take an event that is later than `now` as one of another time.
         let is_in_order = Self::latest(state) <= now.as_micros();
+        reached!(MigratedLogIsReadInPlace if is_in_order);
         is_in_order.then(|| Self { reach: self.period.min(old.retention()), ..*self })
     }
 

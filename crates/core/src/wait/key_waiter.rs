@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::request::{KeyRequest, ObservedEntry, peeks_first};
-use crate::{Answer, Decision, Operation, Outcome, Retry, Source, Timestamp};
+use crate::{Answer, Decision, Operation, Outcome, Retry, Source, Timestamp, reached};
 
 /// An event for a waiting request.
 #[derive(Debug)]
@@ -133,7 +133,10 @@ impl KeyWaiter {
     pub(super) fn cancel(&self) -> Option<Operation<'static>> {
         match &self.state {
             State::Departing { answer, .. }
-            | State::Applying(_, Purpose::Depart { reserved: answer }) => self.refund(answer),
+            | State::Applying(_, Purpose::Depart { reserved: answer }) => {
+                reached!(DepartureIsCancelled);
+                self.refund(answer)
+            }
             _ => None,
         }
     }
@@ -162,6 +165,19 @@ impl KeyWaiter {
         }
     }
 
+    /// Whether it waits in its queue for a pass.
+    #[cfg(debug_assertions)]
+    pub(super) fn is_to_pass(&self) -> bool {
+        let waits = match &self.state {
+            State::New | State::Observing { .. } | State::Waiting => true,
+            State::Applying(_, purpose) => {
+                !matches!(purpose, Purpose::Depart { .. } | Purpose::Return(_))
+            }
+            State::Departing { .. } | State::Done(_) => false,
+        };
+        waits && !self.reserves()
+    }
+
     /// The operation that is being applied.
     pub(super) const fn operation(&self) -> Option<Operation<'static>> {
         match self.state {
@@ -181,10 +197,16 @@ impl KeyWaiter {
             }
             (State::New, KeyEvent::Start) => self.observe(now >= self.request.deadline),
             (State::Waiting, KeyEvent::Woken) if self.reserves() => self.reserve(now),
-            (State::Waiting, KeyEvent::Woken) if is_head => self.attempt(),
+            (State::Waiting, KeyEvent::Woken) if is_head => {
+                reached!(HeadIsWokenAtDeadline if now >= self.request.deadline);
+                self.attempt()
+            }
             (State::Waiting, KeyEvent::Woken) if now >= self.request.deadline => self.observe(true),
             (State::Waiting, KeyEvent::Woken) => self.sleep_until(self.request.deadline),
-            (State::Waiting, KeyEvent::Stopped) => self.observe(true),
+            (State::Waiting, KeyEvent::Stopped) => {
+                reached!(WaiterIsStopped);
+                self.observe(true)
+            }
             (State::Departing { at, .. }, KeyEvent::Woken) if now < at => KeyStep::SleepUntil(at),
             (State::Departing { answer, .. }, KeyEvent::Woken) if self.mode == Mode::Queued => {
                 self.apply(Operation::Peek(0), Purpose::Depart { reserved: answer })
@@ -207,6 +229,7 @@ impl KeyWaiter {
             (Purpose::Peeked { sent } | Purpose::Last { sent }, Outcome::Allow { delay })
                 if self.mode != Mode::Once && !delay.is_zero() && sent + delay > deadline =>
             {
+                reached!(PassIsGivenBackAfterDeadline);
                 self.give_back(&answer, (sent + delay).since(deadline))
             }
             (
@@ -219,6 +242,7 @@ impl KeyWaiter {
                     && self.mode == Mode::Alone
                     && now + wait <= deadline =>
             {
+                reached!(LoneWaiterOutlastsFallback);
                 self.sleep_until(now + wait)
             }
             (Purpose::Head, Outcome::Allow { delay }) if peeks_first(&self.request.policy) => {
@@ -252,6 +276,7 @@ impl KeyWaiter {
                 })
             }
             (Purpose::Deny { pass_time }, Outcome::Allow { .. }) => {
+                reached!(WaiterIsDeniedThoughItWouldPass);
                 let wait = pass_time.unwrap_or(deadline).since(now);
                 self.done(deny(&answer, wait.max(Duration::from_micros(1))))
             }
@@ -283,6 +308,7 @@ impl KeyWaiter {
         let is_last = matches!(self.state, State::Observing { is_last: true });
         if is_last || pass_time.is_none_or(|at| at > deadline) {
             let peek = Operation::Peek(self.request.cost);
+            reached!(WaiterIsDeniedOnArrival if !is_last);
             return self.apply(peek, Purpose::Deny { pass_time });
         }
         self.sleep_until(deadline)
@@ -312,6 +338,7 @@ impl KeyWaiter {
             return self.done(answer);
         }
         let at = now + answer.delay();
+        reached!(WaiterIsHeldUntilDeparture);
         self.state = State::Departing { at, answer };
         KeyStep::SleepUntil(at)
     }
@@ -342,6 +369,7 @@ impl KeyWaiter {
     }
 
     fn done(&mut self, answer: Answer) -> KeyStep {
+        debug_assert!(!matches!(self.state, State::Done(_)), "a request is answered twice");
         self.state = State::Done(answer.clone());
         KeyStep::Done(answer)
     }

@@ -12,7 +12,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use super::request::{KeyRequest, ObservedEntry};
-use crate::{Entry, Operation, Timestamp, apply};
+use crate::{Entry, Operation, Timestamp, apply, reached};
 
 /// Upper bound on the bytes of all projections of a process.
 pub(super) const MAX_TOTAL_BYTES: usize = 16 * 1024 * 1024;
@@ -60,6 +60,8 @@ impl Projection {
     /// Removes the waiter at `index`, which `passed` or left the queue. Returns whether the projection of the others
     /// is still valid.
     pub(super) fn remove(&mut self, index: usize, passed: bool) -> bool {
+        reached!(ProjectedWaiterLeaves if !passed && self.expected.len() > index + 1);
+        reached!(ProjectedWaiterPasses if passed && self.expected.len() > 1);
         match self.expected.remove(index) {
             Some(Expected::Passes(_)) => passed && index == 0,
             Some(Expected::Misses) => !passed,
@@ -82,6 +84,20 @@ impl Projection {
         observed.pass_time(first).is_some_and(|fresh| fresh >= at && fresh <= at + TOLERANCE)
     }
 
+    /// Checks the order of the expected passes.
+    #[cfg(debug_assertions)]
+    pub(super) fn check(&self) {
+        let mut passes = self.expected.iter().filter_map(|expected| match expected {
+            Expected::Passes(at) => Some(*at),
+            Expected::Misses => None,
+        });
+        assert!(passes.clone().is_sorted(), "a waiter passes before one ahead of it");
+        assert!(
+            passes.next_back().is_none_or(|at| at <= self.at),
+            "the state is that of an earlier pass"
+        );
+    }
+
     /// Number of waiters that are computed, from the head of the queue.
     pub(super) fn computed(&self) -> usize {
         self.expected.len()
@@ -98,13 +114,18 @@ impl Projection {
             // A waiter that passes just before its deadline may miss it: those behind it are earlier then.
             let at = at.filter(|at| *at + TOLERANCE <= observed.deadline(request));
             self.expected.push_back(at.map_or(Expected::Misses, Expected::Passes));
+            reached!(ProjectedWaiterMissesDeadline if at.is_none());
             if let Some(at) = at {
+                debug_assert!(at >= self.at && at >= observed.store_time, "passes go back in time");
                 self.at = at;
                 // It is allowed, as the peek before has shown.
                 let take = Operation::Take(request.cost);
-                let _ = apply(&request.policy, &mut self.entry, at, take);
+                let taken = apply(&request.policy, &mut self.entry, at, take);
+                debug_assert!(taken.is_err() || taken.is_ok_and(|it| it.allowed()));
             }
         }
+        #[cfg(debug_assertions)]
+        self.check();
     }
 
     /// When `request` passes, which is the waiter at `index` or comes after all of them; `None` if never.

@@ -18,7 +18,11 @@ use super::{
 };
 use smallvec::SmallVec;
 
-use crate::{Limit, Operation, Policy, Timestamp};
+use crate::{Limit, Operation, Policy, Timestamp, reached};
+
+/// Number of waiters up to which all are checked.
+#[cfg(debug_assertions)]
+const CHECKED: usize = 64;
 
 /// The next step of a waiter, and the other waiters that the caller must wake.
 #[must_use]
@@ -116,7 +120,11 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
         let mut next = waiter.advance(now, event, has_queue);
         loop {
             next = match next {
-                Move::Step(step) => return Polled { step, wake },
+                Move::Step(step) => {
+                    #[cfg(debug_assertions)]
+                    self.check();
+                    return Polled { step, wake };
+                }
                 Move::Poll(event) => {
                     let ticket = waiter.ticket().expect("it is in a queue");
                     let polled = self.poll_key(ticket, now, event);
@@ -133,6 +141,7 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
                         wake.extend(head);
                         data
                     });
+                    reached!(WaiterMovesToAnotherQueue if left.is_some());
                     let Some(data) = left.or_else(|| data.take().map(|data| data())) else {
                         unreachable!("a waiter that enters a second queue leaves the first one");
                     };
@@ -163,13 +172,58 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
                 false => self.changed(key),
             });
         }
+        debug_assert!(waiter.ticket().is_none(), "a waiter that left is in a queue");
+        #[cfg(debug_assertions)]
+        self.check();
         left
     }
 
     /// Removes a waiter by its ticket, without the waiter. `None` if it was removed.
     pub fn remove_ticket(&mut self, ticket: Ticket) -> Option<Left<W>> {
         let (data, refund, head) = self.remove_key(ticket)?;
+        #[cfg(debug_assertions)]
+        self.check();
         Some(Left { data: Some(data), refund, wake: head.into_iter().collect() })
+    }
+
+    /// Checks the queues and the waiters against each other, if they are few.
+    #[cfg(debug_assertions)]
+    fn check(&self) {
+        if self.waiters.len() > CHECKED {
+            return;
+        }
+        let count: usize = self.queues.values().map(|queue| queue.count).sum();
+        assert_eq!(count, self.waiters.len(), "each waiter is counted in one queue");
+        let mut bytes = 0;
+        for (key, queue) in &self.queues {
+            let of_key = || self.waiters.iter().filter(|(_, entry)| entry.key == *key);
+            assert_eq!(
+                queue.count,
+                of_key().count(),
+                "the waiters of a queue are those of its key"
+            );
+            assert!(queue.count > 0, "a queue without a waiter stays");
+            assert!(queue.queued.iter().is_sorted_by(|a, b| a < b), "not in the order of arrival");
+            for (ticket, QueueEntry { waiter, .. }) in of_key() {
+                assert!(*ticket <= self.last, "a ticket that was never given");
+                let is_queued = queue.queued.binary_search(ticket).is_ok();
+                assert!(!is_queued || !waiter.has_passed(), "a waiter is queued that has passed");
+                assert!(is_queued || !waiter.is_to_pass(), "a waiter is lost from its queue");
+            }
+            let in_queue =
+                |ticket: &Ticket| self.waiters.get(ticket).is_some_and(|entry| entry.key == *key);
+            assert!(queue.queued.iter().all(in_queue), "a waiter that was removed is queued");
+            if let Some(projection) = &queue.projection {
+                projection.check();
+                assert!(
+                    projection.computed() <= queue.queued.len(),
+                    "waiters that left are expected"
+                );
+                bytes += projection.bytes();
+            }
+        }
+        assert_eq!(bytes, self.projected_bytes, "bytes of projections");
+        assert!(bytes <= MAX_TOTAL_BYTES, "projections exceed their bound");
     }
 
     /// Whether one more waiter may enter the queue of `key`, beside `others` in all queues.
@@ -294,9 +348,19 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
     {
         match operation {
             Operation::Peek(_) => None,
-            Operation::Charge(_) | Operation::Refund(_) | Operation::Reset => self.changed(key),
+            Operation::Charge(_) | Operation::Refund(_) | Operation::Reset => {
+                let head = self.changed(key);
+                reached!(WaiterWokenByRefund if head.is_some() && matches!(operation, Operation::Refund(_)));
+                reached!(WaiterWokenByReset if head.is_some() && operation == Operation::Reset);
+                head
+            }
             // A settle frees units.
-            Operation::Settle { .. } | Operation::Renew { .. } => self.changed(key),
+            Operation::Settle { .. } | Operation::Renew { .. } => {
+                let head = self.changed(key);
+                reached!(WaiterWokenBySettle if head.is_some() && matches!(operation, Operation::Settle { .. }));
+                reached!(WaiterWokenByRenew if head.is_some() && matches!(operation, Operation::Renew { .. }));
+                head
+            }
             Operation::Take(_) | Operation::Reserve { .. } => self.take_applied(key, policy, true),
             Operation::Hold { .. } => {
                 self.take_applied(key, policy, is_allowed || policy.records_denials())
@@ -314,6 +378,8 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
         let head = self.changed(key)?;
         let may_begin = is_recorded && policy.limits().iter().any(Limit::begins_with_use);
         let is_same = self.waiters[&head].waiter.request().policy.decides_like(policy);
+        reached!(WaiterWokenByBegunWindow if may_begin && is_same);
+        reached!(WaiterWokenByOtherPolicy if !is_same);
         (may_begin || !is_same).then_some(head)
     }
 
@@ -352,6 +418,8 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
         let queue = self.queues.get_mut(key)?;
         let index = queue.queued.binary_search(&ticket).ok()?;
         queue.queued.remove(index);
+        reached!(HeadLeavesOthers if !passed && index == 0 && !queue.queued.is_empty());
+        reached!(WaiterLeavesWithoutBeingHead if index > 0);
         let holds = queue.projection.as_mut().is_some_and(|it| it.remove(index, passed));
         if !holds || queue.queued.is_empty() {
             queue.drop_projection(&mut self.projected_bytes);
@@ -374,9 +442,12 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
         let queued = |ticket: &Ticket| waiters[ticket].waiter.request();
         let kept = queue.projection.take();
         *projected_bytes -= kept.as_ref().map_or(0, Projection::bytes);
-        let mut projection = kept
-            .filter(|kept| kept.is_still_valid(queue.queued.iter().map(queued), &mut observed))
-            .unwrap_or_else(|| Projection::new(&observed));
+        let is_kept = kept.is_some();
+        let valid =
+            kept.filter(|kept| kept.is_still_valid(queue.queued.iter().map(queued), &mut observed));
+        reached!(ProjectionIsContinued if valid.is_some());
+        reached!(ProjectionIsOutOfDate if is_kept && valid.is_none());
+        let mut projection = valid.unwrap_or_else(|| Projection::new(&observed));
         let computed = projection.computed().min(index);
         projection.advance(queue.queued.range(computed..index).map(queued), &observed);
         let pass_time = projection.pass_time(index, request, &mut observed);

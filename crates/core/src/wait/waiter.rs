@@ -21,7 +21,7 @@ use super::{
     key_waiter::{KeyEvent, KeyStep, KeyWaiter},
     request::{KeyRequest, ObservedEntry, QueueFull, Ticket, peeks_first},
 };
-use crate::{Answer, Operation, Policy, Retry, Source, Timestamp};
+use crate::{Answer, Operation, Policy, Retry, Source, Timestamp, reached};
 
 /// The shortest and the longest pause between two attempts without a queue.
 const MIN_PAUSE: Duration = Duration::from_millis(1);
@@ -295,6 +295,7 @@ impl<K> Waiter<K> {
     }
 
     pub(super) fn entered(&mut self, index: usize, ticket: Ticket) {
+        debug_assert!(self.position.is_none(), "a waiter is in two queues");
         self.position = Some((index, ticket));
     }
 
@@ -341,7 +342,10 @@ impl<K> Waiter<K> {
             }
             (State::InQueue(None), Event::Woken) => self.poll_queue(KeyEvent::Woken),
             (State::InQueue(None), Event::Stopped) => self.poll_queue(KeyEvent::Stopped),
-            (State::Arriving, Event::IsOpen(true)) => self.apply(State::Repeating),
+            (State::Arriving, Event::IsOpen(true)) => {
+                reached!(WaitingHoldIsOpenAlready);
+                self.apply(State::Repeating)
+            }
             (State::Arriving, Event::IsOpen(false)) => self.enter(0),
             (State::Repeating, Event::Answered(answer)) if answer.allowed() => self.done(answer),
             (State::Repeating, Event::Answered(_)) => self.enter(0),
@@ -360,6 +364,7 @@ impl<K> Waiter<K> {
             }
             (State::Checking(denial), Event::IsOpen(false)) => self.denied(now, denial, false),
             (State::Applying { is_last: false }, Event::Answered(denial)) if !denial.allowed() => {
+                reached!(WaiterIsOvertakenAfterPeek if self.keys.iter().any(|it| peeks_first(&it.policy)));
                 self.denied(now, denial, true)
             }
             (State::Applying { .. }, Event::Answered(answer)) => self.done(answer),
@@ -426,6 +431,7 @@ impl<K> Waiter<K> {
     }
 
     fn done(&mut self, answer: Answer) -> Move {
+        debug_assert!(self.answered.is_none(), "a request is answered twice");
         self.answered = Some(answer.allowed());
         Move::Step(Step::Done(answer))
     }
@@ -464,6 +470,7 @@ impl<K> Waiter<K> {
         match denial.retry() {
             Some(Retry::After(after)) if !left.is_zero() => {
                 let waited = self.timeout.saturating_sub(left);
+                reached!(LoneWaiterPauses);
                 let pause = (waited / 8).clamp(MIN_PAUSE, MAX_PAUSE).min(after).min(left);
                 self.state = State::Sleeping;
                 Move::Step(Step::SleepUntil(now + pause))

@@ -39,6 +39,14 @@ impl Bucket {
     }
 }
 
+impl Bucket {
+    /// Its slots, as they are now.
+    #[cfg(debug_assertions)]
+    pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> {
+        self.0.iter().map(Cell::read)
+    }
+}
+
 impl Cell {
     #[inline(always)]
     fn peek(&self, wanted: Slot) -> Option<SlotRef<'_>> {
