@@ -8,6 +8,7 @@ use std::{
 
 use anyhow::Result;
 use parking_lot::Mutex;
+use sluicegate_core::marks;
 
 use crate::{
     event_log::{Output, print_line},
@@ -16,6 +17,9 @@ use crate::{
 
 /// One seed of every `TWICE` runs twice, and both runs must be equal. The kind of a plan depends on no multiple of it.
 const TWICE: u64 = 13;
+
+/// A run of so many seeds must reach each mark of production code.
+const MANY: u64 = 10_000;
 
 /// Which seeds are run, and how.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +32,8 @@ pub(crate) struct Seeds {
     pub(crate) jobs: usize,
     /// Whether a violation is shrunk to a script.
     pub(crate) shrinks: bool,
+    /// Whether it is printed how often each mark of production code was reached.
+    pub(crate) marks: bool,
     /// Whether plans of each kind are run, in the order of [`KINDS`].
     pub(crate) kinds: [bool; KINDS.len()],
 }
@@ -131,7 +137,26 @@ pub(crate) fn explore(seeds: Seeds) -> Result<bool> {
         totals.seeds as f64 / begin.elapsed().as_secs_f64(),
         speeds.join(", ")
     ));
-    Ok(true)
+    Ok(check_marks(&seeds, totals.seeds))
+}
+
+/// Prints how often each mark was reached, if that is asked for, or those that were not in a run of many seeds of all kinds.
+/// Returns whether all were, as far as the run had to reach them.
+fn check_marks(seeds: &Seeds, count: u64) -> bool {
+    let counts = marks::counts();
+    if seeds.marks {
+        for line in counts.chunks(4) {
+            let line: Vec<_> = line.iter().map(|(name, count)| format!("{name} {count}")).collect();
+            print_line(format_args!("{}", line.join(", ")));
+        }
+    }
+    let missed: Vec<_> = counts.iter().filter(|it| it.1 == 0).map(|it| it.0).collect();
+    let must_reach = cfg!(debug_assertions) && count >= MANY && !seeds.kinds.contains(&false);
+    if must_reach && !missed.is_empty() {
+        print_line(format_args!("never reached: {}", missed.join(", ")));
+        return false;
+    }
+    true
 }
 
 #[expect(clippy::disallowed_methods, reason = "how long it takes is printed")]
@@ -164,6 +189,7 @@ mod tests {
             minutes: u64::MAX,
             jobs: 2,
             shrinks: true,
+            marks: false,
             kinds: [true; KINDS.len()],
         };
         assert!(explore(seeds).unwrap(), "a seed violates what is printed above");
