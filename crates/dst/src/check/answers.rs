@@ -2,16 +2,24 @@
 
 use std::time::Duration;
 
-use sluicegate_conformance::Invocation;
+use sluicegate_conformance::{Invocation, OracleSubject, Subject as _};
 use sluicegate_core::{
-    Answer, Decision, KeyedOperation, OnError, Operation, Outcome, PreparedPolicy, Retry, Source,
+    Answer, Decision, KeyedOperation, OnError, Operation, Outcome, PreparedPolicy, Source,
     StoreError, Timestamp,
 };
 
 use super::{
-    checks::{CLOCK_ERROR, CheckState, Checks, RECOVERY, TIMER_RESOLUTION_MS},
-    key_state::{Allowance, Application, AppliedMultiKey, KeysWithCosts, Kind},
+    checks::{CheckState, Checks, RECOVERY},
+    key_state::{
+        Allowance, Application, AppliedMultiKey, CheckedKey, FallbackStates, KeysWithCosts, Kind,
+        KnownDenial, RepeatedDenial,
+    },
 };
+use crate::{oracle::on_key, time::HostClock};
+use std::sync::Arc;
+
+/// For how many milliseconds denials are kept beyond the time that they are cached: longer than a process is paused.
+const KEPT: u64 = 5_000;
 
 /// Milliseconds within which a probe closes a breaker whose node has replied again.
 const PROBED: u64 = 250;
@@ -27,13 +35,17 @@ pub(crate) struct AnsweredOperation<'a> {
     pub(crate) nodes: [usize; 2],
     pub(crate) policy: &'a PreparedPolicy,
     pub(crate) kind: Kind,
-    /// When it was sent, in milliseconds.
+    pub(crate) operation: Operation<'a>,
+    /// When it was sent, in milliseconds, and the event of that.
     pub(crate) sent: u64,
+    pub(crate) event: u64,
+    /// Whether it was sent alone: then the fallback has used the last reading of the clock.
+    pub(crate) is_alone: bool,
     /// For how long its process was paused since then.
     pub(crate) paused: u64,
     pub(crate) result: &'a Result<Answer, StoreError>,
-    /// The clock of the process, and that of the server.
-    pub(crate) local_time: Timestamp,
+    /// The earliest and the latest reading of the clock of the process since it was sent, and the clock of the server.
+    pub(crate) readings: (Timestamp, Timestamp),
     pub(crate) server_time: Timestamp,
     /// The answers of the oracle to a peek in place of the take: when it was sent, and when a cached denial came back.
     pub(crate) by_oracle: [Option<Decision>; 2],
@@ -43,7 +55,7 @@ impl Checks {
     /// The server decided on one key, or on several together.
     pub(crate) fn applied(
         &self,
-        process: usize,
+        process: (usize, u64),
         invocations: &[Invocation<'_>],
         decisions: &[Decision],
     ) {
@@ -56,19 +68,21 @@ impl Checks {
     /// The server decided on one key.
     fn applied_on_key(
         &self,
-        process: usize,
-        Invocation { key: key_name, policy, now: time, operation }: Invocation<'_>,
+        (process, number): (usize, u64),
+        invocation: Invocation<'_>,
         decision: Decision,
     ) {
+        let Invocation { key: key_name, policy, now: time, operation } = invocation;
         let at = self.time.millis();
         let state = &mut *self.state.lock();
+        let event = state.event();
+        let clock = state.clocks.get(&number).map(|it| (it.latest(), it.next()));
         let Some(key) = state.keys.get_mut(key_name) else { return };
         let kind = Kind::of(operation);
         if let Kind::Other("refund" | "reset" | "settle" | "renew", _) = kind {
-            // A command whose request was given up long ago arrives as late as one of another process.
-            let by = key.open.contains(&(process, kind)).then_some(process);
-            key.loosen(by, at, self.caching(), &state.paused_until);
+            key.loosened = event;
         }
+        key.may_repeat((number, clock), &invocation, decision, event, (at, self.denial_cache));
         if kind.is_applied_once() && !key.is_leased() {
             let requested = key.requested.entry((process, kind)).or_default();
             match requested.checked_sub(1) {
@@ -80,20 +94,20 @@ impl Checks {
                 }
             }
         }
-        key.uses(policy, at, self.caching(), &state.paused_until);
+        key.uses(policy, event);
         // Clients return no units of a leased key, but requests that wait return what they have reserved.
         let drained = match kind {
             Kind::Other("refund", returned) if at > state.disturbed_until => {
-                key.returns_drained(process, returned, (at, time))
+                clock.is_some_and(|(_, next)| key.returns_drained(number, returned, next))
             }
             _ => false,
         };
-        let problem = key.count_leased(process, |units| match kind {
+        let problem = key.count_leased(number, |units| match kind {
             Kind::Take(took) if decision.allowed() => {
                 units.taken += u64::from(took);
-                let owed_until = Some((time + decision.reset_after, at));
                 // A reset by another process does not reach it.
-                units.owed_until = units.owed_until.max(owed_until);
+                let owed_until = clock.map(|(sent, _)| sent + decision.reset_after);
+                units.owed_until = units.owed_until.max(owed_until.unwrap_or_default());
             }
             Kind::Other("reserve", took) if decision.allowed() => units.taken += u64::from(took),
             Kind::Other("refund", returned) => units.returned += u64::from(returned),
@@ -129,44 +143,40 @@ impl Checks {
         }
     }
 
-    /// A client sends an operation to the process with this number.
-    pub(crate) fn requested(&self, process: usize, number: u64, key: &[u8], kind: Kind) {
+    /// A client sends an operation to the process with this number, alone or with others. Returns the event.
+    pub(crate) fn requested(
+        &self,
+        (process, number): (usize, u64),
+        key: &[u8],
+        kind: Kind,
+        is_alone: bool,
+    ) -> u64 {
         let state = &mut *self.state.lock();
+        let event = state.event();
         if let Some(key) = state.keys.get_mut(key) {
-            if state.numbers[process] == number {
-                key.open.push((process, kind));
-            }
             if kind.is_applied_once() {
                 *key.requested.entry((process, kind)).or_default() += 1;
             }
+            if !is_alone {
+                key.fallbacks.entry(number).or_default().are_known = false;
+            }
         }
+        event
     }
 
-    /// A process starts. What another one in its place has not answered is no request of this one.
-    pub(crate) fn starts(&self, process: usize, number: u64) {
+    /// A process starts.
+    pub(crate) fn starts(&self, process: usize, number: u64, clock: &Arc<HostClock>) {
         let state = &mut *self.state.lock();
+        state.clocks.insert(number, Arc::clone(clock));
         state.numbers[process] = number;
-        for key in state.keys.values_mut() {
-            key.open.retain(|it| it.0 != process);
-        }
-    }
-
-    /// A request of this process has ended without an answer that counts.
-    pub(crate) fn ended_request(&self, process: usize, key: &[u8], kind: Kind) {
-        if let Some(key) = self.state.lock().keys.get_mut(key)
-            && let Some(index) = key.open.iter().position(|it| *it == (process, kind))
-        {
-            key.open.swap_remove(index);
-        }
     }
 
     /// A client got an answer.
     pub(crate) fn answered(&self, answered: &AnsweredOperation<'_>) {
         let now = self.time.millis();
-        self.ended_request(answered.process, answered.key, answered.kind);
         let mut state = self.state.lock();
         let took = now - answered.sent;
-        let most = self.deadline + TIMER_RESOLUTION_MS + answered.paused;
+        let most = self.deadline + answered.paused;
         if took > most {
             state.violate(now, format_args!("liveness: {answered:?} took {took} ms, not {most}"));
         }
@@ -175,10 +185,14 @@ impl Checks {
             Ok(Source::Store) => state.reached(answered),
             _ => {}
         }
+        let event = state.event();
+        if let Some(key) = state.keys.get_mut(answered.key) {
+            key.answered(answered, event);
+        }
         let problem = match answered.result {
             Ok(answer) => {
                 *state.answers.entry((answered.number, answer.source.as_str())).or_default() += 1;
-                state.check_answer(now, answered, answer)
+                state.check_answer(now, answered, answer, Duration::from_millis(self.denial_cache))
             }
             Err(StoreError::Timeout(_) | StoreError::Unavailable(_)) => {
                 let fails = || answered.policy.settings().on_error == OnError::Fail;
@@ -198,6 +212,59 @@ impl Checks {
         };
         if let Some(problem) = problem {
             state.violate(now, format_args!("{problem}: {answered:?}"));
+        }
+    }
+}
+
+impl CheckedKey {
+    /// The process may repeat a denial. `clock` is the last reading of its clock, and the earliest next one.
+    fn may_repeat(
+        &mut self,
+        (number, clock): (u64, Option<(Timestamp, Timestamp)>),
+        it: &Invocation<'_>,
+        decision: Decision,
+        event: u64,
+        (at, max_age): (u64, u64),
+    ) {
+        let (Some((sent, since)), Operation::Take(cost), false) =
+            (clock, it.operation, decision.allowed())
+        else {
+            return;
+        };
+        if self.denials.len() >= self.denials_to_prune {
+            self.denials.retain(|it| at <= it.at + max_age + KEPT);
+            self.denials_to_prune = 2 * self.denials.len() + 64;
+        }
+        let (policy, time, dropped) = (it.policy.clone(), it.now, u64::MAX);
+        let denial =
+            KnownDenial { number, policy, cost, decision, event, dropped, at, time, sent, since };
+        self.denials.push(denial);
+    }
+
+    /// The process drops denials, and may report the reply to its fallback.
+    fn answered(&mut self, answered: &AnsweredOperation<'_>, event: u64) {
+        let (number, is_store) = (answered.number, |it: &Answer| it.source == Source::Store);
+        let reply = answered.result.as_ref().ok().filter(|it| is_store(it));
+        if let Kind::Other("refund" | "reset" | "hold" | "settle" | "renew", _) = answered.kind {
+            self.drop_denials(number, event, None);
+        } else if let (Kind::Take(_), Some(_)) = (answered.kind, reply) {
+            self.drop_denials(number, event, Some(answered.policy.policy()));
+        }
+        let (Some(reply), OnError::Local(_)) = (reply, answered.policy.settings().on_error) else {
+            return;
+        };
+        let states = self.fallbacks.entry(number).or_default();
+        if answered.kind == Kind::Other("reset", 0) {
+            *states = FallbackStates::default();
+        } else {
+            states.replied(answered.readings.1, reply.decision);
+        }
+    }
+
+    /// A process did not send an operation after all.
+    fn not_sent(&mut self, process: usize, kind: Kind) {
+        if let Some(requested) = self.requested.get_mut(&(process, kind)) {
+            *requested = requested.saturating_sub(1);
         }
     }
 }
@@ -233,12 +300,6 @@ impl CheckState {
         }
     }
 
-    /// The place of a process among those whose cached denials may be out of date. Processes that have been replaced by others, but
-    /// still run, share the last one.
-    pub(super) fn place(&self, process: usize, number: u64) -> usize {
-        if self.numbers[process] == number { process } else { self.numbers.len() }
-    }
-
     /// Whether an answer now, to a request sent then, must be one of the store.
     pub(super) fn is_calm_at(&self, now: u64, process: usize, sent: u64) -> bool {
         now > self.disturbed_until && !self.is_connecting(process, sent)
@@ -250,15 +311,15 @@ impl CheckState {
         now: u64,
         answered: &AnsweredOperation<'_>,
         answer: &Answer,
+        max_age: Duration,
     ) -> Option<&'static str> {
         let is_calm = self.is_calm_at(now, answered.process, answered.sent);
-        let place = self.place(answered.process, answered.number);
         let key = self.keys.get_mut(answered.key)?;
         let settings = answered.policy.settings();
         if let (Source::Store | Source::Lease, Kind::Take(cost), true) =
             (answer.source, answered.kind, answer.allowed())
             && let Some(problem) =
-                key.count_leased(answered.process, |units| units.used += u64::from(cost))
+                key.count_leased(answered.number, |units| units.used += u64::from(cost))
         {
             return Some(problem);
         }
@@ -293,18 +354,25 @@ impl CheckState {
                     key.admitted.admit(application.at, application.time, cost.into());
                 }
             }
-            (Source::Cache, Kind::Take(_)) => {
+            (Source::Cache, Kind::Take(cost)) => {
                 if answer.allowed() {
                     return Some("exactness: the cache allows");
                 }
-                // It may have waited for others of its batch.
-                let waited = Duration::from_millis(now - answered.sent);
-                let is_denied = answered.by_oracle.iter().flatten().any(|it| !it.allowed());
-                let ends = matches!(answer.outcome,
-                    Outcome::Deny { retry: Retry::After(after) } if after <= CLOCK_ERROR + waited);
-                if !is_denied && !ends && now > key.loose_until[place] {
-                    return Some("exactness: the cache denies what the oracle allows");
-                }
+                // Nothing was sent.
+                key.not_sent(answered.process, answered.kind);
+                return key.check_repeated(
+                    &RepeatedDenial {
+                        number: answered.number,
+                        policy: answered.policy.policy(),
+                        cost,
+                        decision: &answer.decision,
+                        event: answered.event,
+                        readings: answered.readings,
+                        server_time: answered.server_time,
+                        by_oracle: answered.by_oracle.iter().flatten().any(|it| !it.allowed()),
+                    },
+                    max_age,
+                );
             }
             (Source::Lease, Kind::Take(cost)) if settings.lease > 1 && answer.allowed() => {
                 key.admitted.admit(now, answered.server_time, cost.into());
@@ -322,11 +390,22 @@ impl CheckState {
                 if expected.is_some_and(|expected| expected != answer.allowed()) {
                     return Some("exactness: a fallback that is not set");
                 }
+                if let OnError::Local(share) = settings.on_error {
+                    let policy = (answered.policy.policy(), key.policies.len() == 1);
+                    let states = key.fallbacks.entry(answered.number).or_default();
+                    states.are_known &=
+                        answered.is_alone && !matches!(kind, Kind::Other("hold", _));
+                    let (operation, now) = (answered.operation, answered.readings.1);
+                    let problem = states.decided(policy, share, operation, now, &answer.decision);
+                    if problem.is_some() {
+                        return Some("exactness: the fallback decides otherwise than the oracle");
+                    }
+                }
                 if let (Kind::Take(cost), OnError::Local(_), true) =
                     (kind, settings.on_error, answer.allowed())
                 {
                     let meter = key.local.entry(answered.number).or_default();
-                    meter.admit(now, answered.local_time, cost.into());
+                    meter.admit(now, answered.readings.1, cost.into());
                 }
             }
             _ => return Some("exactness: an answer of an impossible source"),
@@ -343,16 +422,18 @@ pub(crate) struct AnsweredMultiKey<'a> {
     pub(crate) process: usize,
     pub(crate) number: u64,
     pub(crate) operations: &'a [KeyedOperation<'a>],
-    /// The answer of the oracle to a peek at each key, if the answer is from the cache.
+    /// The answer of the oracle to a peek at each key, if the answer is from the cache, and the clock of its server.
     pub(crate) by_oracle: Vec<Option<Decision>>,
+    pub(crate) server_times: Vec<Timestamp>,
     /// Whether the keys are in several slots, so that they are taken one after the other.
     pub(crate) in_turn: bool,
     /// The nodes that decide on the keys.
     pub(crate) nodes: Vec<usize>,
     pub(crate) sent: u64,
+    pub(crate) event: u64,
     pub(crate) paused: u64,
     pub(crate) result: &'a Result<Answer, StoreError>,
-    pub(crate) local_time: Timestamp,
+    pub(crate) readings: (Timestamp, Timestamp),
 }
 
 impl AnsweredMultiKey<'_> {
@@ -366,15 +447,18 @@ impl Checks {
     /// The server decided on several keys.
     pub(super) fn applied_multi_key(
         &self,
-        process: usize,
+        (process, number): (usize, u64),
         invocations: &[Invocation<'_>],
         decisions: &[Decision],
     ) {
         let at = self.time.millis();
         let state = &mut *self.state.lock();
-        for it in invocations {
+        let event = state.event();
+        let clock = state.clocks.get(&number).map(|it| (it.latest(), it.next()));
+        for (it, decision) in invocations.iter().zip(decisions) {
             if let Some(key) = state.keys.get_mut(it.key) {
-                key.uses(it.policy, at, self.caching(), &state.paused_until);
+                key.uses(it.policy, event);
+                key.may_repeat((number, clock), it, *decision, event, (at, self.denial_cache));
             }
         }
         let keys: Vec<_> =
@@ -398,23 +482,31 @@ impl Checks {
         state.multi_key.push(AppliedMultiKey { process, at, time, keys, each });
     }
 
-    /// A client sends a process a request for several keys.
+    /// A client sends a process a request for several keys. Returns the event.
     pub(crate) fn requested_multi_key(
         &self,
-        process: usize,
+        (process, number): (usize, u64),
         operations: &[KeyedOperation<'_>],
         in_turn: bool,
-    ) {
+    ) -> u64 {
+        let state = &mut *self.state.lock();
+        let event = state.event();
+        for it in operations {
+            if let Some(key) = state.keys.get_mut(it.key) {
+                key.fallbacks.entry(number).or_default().are_known = false;
+            }
+        }
         if !matches!(operations, [KeyedOperation { operation: Operation::Take(_), .. }, ..]) {
-            return;
+            return event;
         }
         let takes: KeysWithCosts =
             operations.iter().map(|it| (it.key.to_vec(), it.operation.cost())).collect();
-        let state = &mut *self.state.lock();
         if in_turn {
-            return state.requested_in_turn(process, &takes);
+            state.requested_in_turn(process, &takes);
+        } else {
+            *state.requested_multi_key.entry((process, takes)).or_default() += 1;
         }
-        *state.requested_multi_key.entry((process, takes)).or_default() += 1;
+        event
     }
 
     /// A client got an answer about several keys.
@@ -427,12 +519,15 @@ impl Checks {
         let took = now - answered.sent;
         // Refunds after a denial have a deadline of their own.
         let deadlines = if answered.in_turn { 2 } else { 1 };
-        let most = deadlines * (self.deadline + TIMER_RESOLUTION_MS) + answered.paused;
+        let most = deadlines * self.deadline + answered.paused;
         let problem = match answered.result {
             _ if took > most => Some("liveness: an answer after the deadline"),
-            Ok(answer) if answered.in_turn => {
-                self.state.lock().check_in_turn(now, answered, answer, self.deadline)
-            }
+            Ok(answer) if answered.in_turn => self.state.lock().check_in_turn(
+                now,
+                answered,
+                answer,
+                (self.deadline, self.denial_cache),
+            ),
             Ok(answer) => self.check_multi_key(now, answered, answer),
             Err(StoreError::Timeout(_) | StoreError::Unavailable(_)) => {
                 let mut policies = answered.operations.iter().map(|it| it.policy);
@@ -485,7 +580,17 @@ impl Checks {
                     }
                 }
             }
-            Source::Cache => return state.check_cached(now, answered, answer),
+            Source::Cache => {
+                // Nothing was sent.
+                let takes = answered.operations.iter();
+                let takes = takes.map(|it| (it.key.to_vec(), it.operation.cost())).collect();
+                if let Some(requested) =
+                    state.requested_multi_key.get_mut(&(answered.process, takes))
+                {
+                    *requested = requested.saturating_sub(1);
+                }
+                return state.check_cached(answered, answer, self.denial_cache);
+            }
             Source::Fallback => {
                 if state.is_calm_multi_key(now, answered, self.deadline) {
                     return Some("liveness: a fallback without a fault");
@@ -495,7 +600,7 @@ impl Checks {
                         (policy.settings().on_error, is_take && allowed, state.keys.get_mut(key))
                     {
                         let meter = key.local.entry(answered.number).or_default();
-                        meter.admit(now, answered.local_time, operation.cost().into());
+                        meter.admit(now, answered.readings.1, operation.cost().into());
                     }
                 }
             }
@@ -506,25 +611,41 @@ impl Checks {
 }
 
 impl CheckState {
-    /// The error in an answer from the cache, if there is one.
+    /// The error in an answer from the cache, if there is one: a denial of one key or more, while the others count as unused.
     pub(super) fn check_cached(
         &self,
-        now: u64,
         answered: &AnsweredMultiKey<'_>,
         answer: &Answer,
+        max_age: u64,
     ) -> Option<&'static str> {
         if answer.allowed() {
             return Some("exactness: the cache allows");
         }
-        let ends = matches!(answer.outcome,
-            Outcome::Deny { retry: Retry::After(after) } if after <= CLOCK_ERROR);
-        let place = self.place(answered.process, answered.number);
-        let may_deny =
-            answered.operations.iter().zip(&answered.by_oracle).any(|(it, by_oracle)| {
-                let loose_until = self.keys.get(it.key).map_or(0, |key| key.loose_until[place]);
-                now <= loose_until || by_oracle.is_some_and(|it| !it.allowed())
-            });
-        (!may_deny && !ends).then_some("exactness: the cache denies what the oracle allows")
+        let of_keys = answered.operations.iter().zip(answer.each()).enumerate();
+        let mut problems = of_keys.map(|(index, (it, decision))| {
+            let (policy, cost) = (it.policy.policy(), it.operation.cost());
+            if policy.records_denials() {
+                return Some("exactness: the cache denies what the server should record");
+            }
+            if decision.allowed() {
+                let mut unused = OracleSubject::default();
+                let peek = on_key(policy, Operation::Peek(0), answered.readings.0);
+                let is_unused = unused.apply(peek).as_ref() == Ok(decision);
+                return (!is_unused).then_some("exactness: the cache knows no other key");
+            }
+            let repeated = RepeatedDenial {
+                number: answered.number,
+                policy,
+                cost,
+                decision,
+                event: answered.event,
+                readings: answered.readings,
+                server_time: answered.server_times[index],
+                by_oracle: answered.by_oracle[index].is_some_and(|it| !it.allowed()),
+            };
+            self.keys.get(it.key)?.check_repeated(&repeated, Duration::from_millis(max_age))
+        });
+        problems.find_map(|it| it)
     }
 
     /// Whether an answer now must be one of the store. Keys whose slot moves have none if they are at two nodes. In several
@@ -564,11 +685,11 @@ impl CheckState {
         now: u64,
         answered: &AnsweredMultiKey<'_>,
         answer: &Answer,
-        deadline: u64,
+        (deadline, max_age): (u64, u64),
     ) -> Option<&'static str> {
         *self.answers.entry((answered.number, answer.source.as_str())).or_default() += 1;
         if answer.source == Source::Cache {
-            return self.check_cached_in_turn(now, answered, answer);
+            return self.check_cached_in_turn(answered, answer, max_age);
         }
         let is_calm = self.is_calm_multi_key(now, answered, deadline);
         let (is_take, allowed) = (answered.is_take(), answer.allowed());
@@ -593,11 +714,7 @@ impl CheckState {
                     && it.kind == kind
                     && is_same(&it.decision, decision, denies.is_some())
             });
-            let mut unused = |kind| {
-                if let Some(requested) = key.requested.get_mut(&(answered.process, kind)) {
-                    *requested = requested.saturating_sub(1);
-                }
-            };
+            let mut unused = |kind| key.not_sent(answered.process, kind);
             if is_take && kind != Kind::Other("refund", cost) {
                 unused(Kind::Other("refund", cost));
             }
@@ -623,7 +740,7 @@ impl CheckState {
                         (policy.settings().on_error, is_take && allowed)
                     {
                         let meter = key.local.entry(answered.number).or_default();
-                        meter.admit_since(answered.sent, now, answered.local_time, cost.into());
+                        meter.admit_since(answered.sent, now, answered.readings.1, cost.into());
                     }
                 }
             }
@@ -633,9 +750,9 @@ impl CheckState {
 
     fn check_cached_in_turn(
         &mut self,
-        now: u64,
         answered: &AnsweredMultiKey<'_>,
         answer: &Answer,
+        max_age: u64,
     ) -> Option<&'static str> {
         let is_take = answered.is_take();
         // Nothing was sent.
@@ -644,12 +761,10 @@ impl CheckState {
                 continue;
             };
             for kind in [Kind::Take(cost), Kind::Other("refund", cost)] {
-                if let Some(requested) = key.requested.get_mut(&(answered.process, kind)) {
-                    *requested = requested.saturating_sub(1);
-                }
+                key.not_sent(answered.process, kind);
             }
         }
-        self.check_cached(now, answered, answer)
+        self.check_cached(answered, answer, max_age)
     }
 }
 

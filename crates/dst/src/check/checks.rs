@@ -1,5 +1,6 @@
 //! The state of the checks of a run, and its changes by faults.
 
+use std::sync::Arc;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -10,14 +11,10 @@ use parking_lot::Mutex;
 use sluicegate_core::{Answer, Counters, PreparedPolicy, Retry, Source, Timestamp};
 
 use super::key_state::{Allowance, AppliedMultiKey, CheckedKey, KeysWithCosts};
-use crate::time::VirtualTime;
+use crate::time::{HostClock, VirtualTime};
 
 /// The time after a fault within which everything works again, in milliseconds (`docs/testing.md`).
 pub(crate) const RECOVERY: u64 = 2_500;
-/// How much later than its deadline an operation may be answered, in milliseconds: the resolution of timers.
-pub(super) const TIMER_RESOLUTION_MS: u64 = 2;
-/// How much readings of clocks may differ over the time of a cached denial: 0.7 ms each, and 0.4 ms of drift.
-pub(super) const CLOCK_ERROR: Duration = Duration::from_millis(3);
 
 /// The checks of a run.
 #[derive(Debug)]
@@ -34,8 +31,11 @@ pub(crate) struct Checks {
 pub(super) struct CheckState {
     pub(super) violation: Option<String>,
     pub(super) keys: BTreeMap<Vec<u8>, CheckedKey>,
-    /// The number of each process among all that were started.
+    /// The number of each process among all that were started, and the clocks of all by number.
     pub(super) numbers: Vec<u64>,
+    pub(super) clocks: BTreeMap<u64, Arc<HostClock>>,
+    /// Events so far: requests, decisions and changes by faults.
+    events: u64,
     /// Processes that have been replaced by others, but still run: their indexes.
     pub(super) replaced: Vec<usize>,
     /// Until when each process does not run, in milliseconds.
@@ -66,8 +66,7 @@ impl Checks {
         deadline: u64,
         keys: impl Iterator<Item = (Vec<u8>, Vec<PreparedPolicy>)>,
     ) -> Self {
-        let keys =
-            keys.map(|(key, policies)| (key, CheckedKey::new(policies, processes))).collect();
+        let keys = keys.map(|(key, policies)| (key, CheckedKey::new(policies))).collect();
         let (numbers, paused_until) = (vec![0; processes], vec![0; processes]);
         let connecting_until = vec![0; processes];
         let state = CheckState {
@@ -80,11 +79,6 @@ impl Checks {
         };
         let state = Mutex::new(state);
         Self { time, processes, denial_cache, deadline, state }
-    }
-
-    /// How long a denial is cached, and for how long a reply may be under way.
-    pub(super) const fn caching(&self) -> (u64, u64) {
-        (self.denial_cache, self.deadline)
     }
 
     /// Records a violation, unless there is one already.
@@ -106,15 +100,8 @@ impl Checks {
     /// A process does not run for `span` milliseconds.
     pub(crate) fn paused(&self, process: usize, span: u64) {
         let now = self.time.millis();
-        let state = &mut *self.state.lock();
-        let until = &mut state.paused_until[process];
+        let until = &mut self.state.lock().paused_until[process];
         *until = (*until).max(now + span);
-        for key in state.keys.values_mut() {
-            let loose_until = &mut key.loose_until[process];
-            if *loose_until >= now {
-                *loose_until += span;
-            }
-        }
     }
 
     /// Another process takes the place of one that still runs.
@@ -131,20 +118,21 @@ impl Checks {
     pub(crate) fn clock_stepped(&self, key: &[u8], from: Timestamp, to: Timestamp) {
         let now = self.time.millis();
         let state = &mut *self.state.lock();
+        let event = state.event();
         let Some(key) = state.keys.get_mut(key) else { return };
         let back = u64::try_from(from.since(to).as_millis()).unwrap_or(u64::MAX);
         key.held_until = key.held_until.max(now) + back;
         key.stepped(now);
-        key.loosen(None, now, self.caching(), &state.paused_until);
+        key.loosened = event;
         key.admitted.step(now, from, to);
     }
 
     /// A key ended before its state did. Denials that are cached may come from that state.
     pub(crate) fn ended_early(&self, key: &[u8]) {
-        let now = self.time.millis();
         let state = &mut *self.state.lock();
+        let event = state.event();
         if let Some(key) = state.keys.get_mut(key) {
-            key.loosen(None, now, self.caching(), &state.paused_until);
+            key.loosened = event;
         }
     }
 
@@ -197,11 +185,12 @@ impl Checks {
     pub(crate) fn lost(&self, key: &[u8]) {
         let now = self.time.millis();
         let state = &mut *self.state.lock();
+        let event = state.event();
         if let Some(key) = state.keys.get_mut(key) {
             if key.lost_at.replace(now) != Some(now) {
                 key.allow(now, Allowance::Loss);
             }
-            key.loosen(None, now, self.caching(), &state.paused_until);
+            key.loosened = event;
         }
     }
 
@@ -247,6 +236,12 @@ impl Checks {
 }
 
 impl CheckState {
+    /// The number of the next event.
+    pub(super) fn event(&mut self) -> u64 {
+        self.events += 1;
+        self.events
+    }
+
     pub(super) fn violate(&mut self, now: u64, what: fmt::Arguments<'_>) {
         self.violation.get_or_insert_with(|| format!("after {now} ms: {what}"));
     }
@@ -275,7 +270,7 @@ impl Checks {
     pub(crate) fn waited(&self, waited: &FinishedWait<'_>) {
         let took = self.time.millis() - waited.sent;
         // The last attempt may begin when the timeout ends, and be two operations.
-        let most = waited.timeout + 2 * (self.deadline + TIMER_RESOLUTION_MS) + waited.paused;
+        let most = waited.timeout + 2 * self.deadline + waited.paused;
         let problem = if took > most {
             Some("liveness: a wait after its timeout")
         } else {
@@ -298,7 +293,7 @@ impl Checks {
     ) -> Option<&'static str> {
         let elapsed = Duration::from_millis(took);
         if answer.allowed() {
-            let is_early = !waited.is_hold && elapsed + CLOCK_ERROR < answer.delay();
+            let is_early = !waited.is_hold && elapsed < answer.delay();
             return is_early.then_some("waiting: a request passes before its delay is over");
         }
         let is_certain = matches!(answer.source, Source::Store | Source::Cache);
@@ -321,9 +316,9 @@ impl Checks {
         let left = Duration::from_millis(waited.timeout).saturating_sub(elapsed);
         let gives_up = if waited.is_hold {
             // Another client may settle at any time.
-            left > Duration::from_millis(1)
+            !left.is_zero()
         } else {
-            after + CLOCK_ERROR + Duration::from_millis(self.deadline) < left
+            after < left
         };
         gives_up.then_some("waiting: a request is denied that had time to wait")
     }

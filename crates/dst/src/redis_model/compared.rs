@@ -54,7 +54,7 @@ impl Both {
             let count = stream.read(&mut bytes).unwrap();
             read.extend_from_slice(&bytes[..count]);
         }
-        let session = model.new_session(0);
+        let session = model.new_session((0, 0));
         Self { stream, model, session, commands: Vec::new(), replies: Vec::new(), sent: 0 }
     }
 

@@ -376,7 +376,7 @@ impl RedisModel {
     /// Runs a script that decides on one key, or on several, all or none.
     pub(super) fn decide(
         &self,
-        process: usize,
+        process: (usize, u64),
         call: &ReceivedCall<'_>,
     ) -> Result<ScriptReply, String> {
         let mut state = self.state.lock();
@@ -428,8 +428,9 @@ impl RedisModel {
         }
         let decisions = decided?;
         self.log.add(format_args!(
-            "server: {} by process {process} at {now}: {:?}",
+            "server: {} by process {} at {now}: {:?}",
             Shown(invocations.iter().map(|it| (it.key, it.operation))),
+            process.0,
             decisions.iter().map(Decision::to_integers).collect::<Vec<_>>()
         ));
         let debt = call.debt(old[0].as_ref(), now);

@@ -21,7 +21,8 @@ use crate::network::Stream;
 /// A connection of a process.
 #[derive(Debug)]
 pub(super) struct Session {
-    pub(super) process: usize,
+    /// The index of the process, and its number among all.
+    pub(super) process: (usize, u64),
     /// Its number among all connections of the server.
     pub(super) number: u64,
     /// Whether the next command may be on a key that the server only gets.
@@ -30,7 +31,7 @@ pub(super) struct Session {
 
 impl RedisModel {
     /// The state of a new connection.
-    pub(super) fn new_session(&self, process: usize) -> Session {
+    pub(super) fn new_session(&self, process: (usize, u64)) -> Session {
         let mut state = self.state.lock();
         state.sessions += 1;
         Session { process, number: state.sessions, is_asking: false }
@@ -99,7 +100,7 @@ impl RedisModel {
     }
 
     /// Runs a script with its number of keys, keys and arguments.
-    fn run_script(&self, process: usize, arguments: &[&[u8]], writer: &mut Writer<'_>) {
+    fn run_script(&self, process: (usize, u64), arguments: &[&[u8]], writer: &mut Writer<'_>) {
         match arguments {
             // A probe of a node of a cluster, which has no key.
             [b"0", _] => return writer.null(),
@@ -146,7 +147,12 @@ fn write_calendars(writer: &mut Writer<'_>, now: Timestamp, names: Vec<Vec<u8>>)
 // A connection to a server: commands in, replies out.
 
 /// Serves a connection of `process` to a node, until it ends.
-pub(crate) async fn serve(servers: Arc<Servers>, node: usize, process: usize, mut stream: Stream) {
+pub(crate) async fn serve(
+    servers: Arc<Servers>,
+    node: usize,
+    process: (usize, u64),
+    mut stream: Stream,
+) {
     let server = Arc::clone(servers.node(node));
     let mut session = server.new_session(process);
     let start = server.state.lock().start;

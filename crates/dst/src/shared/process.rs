@@ -62,6 +62,10 @@ pub(crate) struct Moment {
 #[derive(Clone)]
 struct SendState {
     at: Moment,
+    event: u64,
+    /// The earliest time that the clock can show then.
+    reading: Timestamp,
+    is_alone: bool,
     /// The key then, if units were to be taken.
     key: Option<KeyMoment>,
     /// The node that decides on it.
@@ -86,12 +90,13 @@ impl Process {
         (log, checks): (&Arc<EventLog>, &Arc<Checks>),
         denial_cache: Duration,
     ) -> Result<Self> {
-        checks.starts(index, number);
+        let clock = Arc::new(HostClock::new(time, random));
+        checks.starts(index, number, &clock);
         let host = Arc::new(Host {
             index,
             number,
             time,
-            clock: HostClock::new(time, random),
+            clock,
             order: RandomByTime::new(random.next(), "order"),
             random: RandomByTime::new(random.next(), "jitter"),
             links: links.to_vec(),
@@ -210,7 +215,7 @@ impl Process {
     /// Applies a request, and checks its answer.
     pub(super) async fn apply(&self, request: core::Request<'_>) -> Result<Answer, StoreError> {
         let Some(call) = request.single() else { return self.apply_multi_key(request).await };
-        let sent = self.sends(call);
+        let sent = self.sends(call, true);
         let result = self.store.apply(request).await;
         self.answered(call, sent, &result);
         result
@@ -221,7 +226,8 @@ impl Process {
         &self,
         operations: &[KeyedOperation<'_>],
     ) -> Vec<Result<Answer, StoreError>> {
-        let sent: Vec<_> = operations.iter().map(|it| self.sends(*it)).collect();
+        let sent: Vec<_> =
+            operations.iter().map(|it| self.sends(*it, operations.len() == 1)).collect();
         let results = self.store.apply_many(operations).await;
         for ((it, sent), result) in operations.iter().zip(sent).zip(&results) {
             self.answered(*it, sent, result);
@@ -233,7 +239,9 @@ impl Process {
         let (host, operations) = (&self.host, request.operations());
         let sent = self.moment();
         let in_turn = !host.servers.fit_one_command(operations.iter().map(|it| it.key));
-        self.checks.requested_multi_key(host.index, operations, in_turn);
+        let process = (host.index, host.number);
+        let event = self.checks.requested_multi_key(process, operations, in_turn);
+        let reading = host.clock.next();
         let result = self.store.apply(request).await;
         self.log_answer(operations, &result);
         let is_cached = result.as_ref().is_ok_and(|it| it.source == Source::Cache);
@@ -245,25 +253,16 @@ impl Process {
             number: host.number,
             operations,
             by_oracle: by_oracle.collect(),
+            server_times: operations.iter().map(|it| host.servers.time_of(it.key)).collect(),
             in_turn,
             nodes: operations.iter().map(|it| host.servers.owner(it.key)).collect(),
             sent: sent.millis,
+            event,
             paused: self.moment().closed_for - sent.closed_for,
             result: &result,
-            local_time: host.clock.now(),
+            readings: (reading, host.clock.latest()),
         });
         result
-    }
-
-    /// Resets a key, and returns whether it was used.
-    pub(super) async fn reset(&self, key: &[u8]) -> Result<bool, StoreError> {
-        let kind = Kind::Other("reset", 0);
-        self.checks.requested(self.host.index, self.host.number, key, kind);
-        let was_used = self.store.reset(key).await;
-        self.checks.ended_request(self.host.index, key, kind);
-        let name = key.escape_ascii();
-        self.log.add(format_args!("process {}: reset of {name}: {was_used:?}", self.host.index));
-        was_used
     }
 
     /// Runs a future only while the process runs.
@@ -314,12 +313,18 @@ impl Process {
     }
 
     /// A request is sent. The state at that time.
-    fn sends(&self, KeyedOperation { key, operation, .. }: KeyedOperation<'_>) -> SendState {
+    fn sends(
+        &self,
+        KeyedOperation { key, operation, .. }: KeyedOperation<'_>,
+        is_alone: bool,
+    ) -> SendState {
         let host = &self.host;
-        self.checks.requested(host.index, host.number, key, Kind::of(operation));
+        let (process, kind) = ((host.index, host.number), Kind::of(operation));
+        let event = self.checks.requested(process, key, kind, is_alone);
         let is_take = matches!(operation, Operation::Take(_));
         let (at, node) = (self.moment(), host.servers.owner(key));
-        SendState { at, key: is_take.then(|| host.servers.moment(key)), node }
+        let (reading, key) = (host.clock.next(), is_take.then(|| host.servers.moment(key)));
+        SendState { at, event, reading, is_alone, key, node }
     }
 
     fn log_answer(&self, operations: &[KeyedOperation<'_>], result: &Result<Answer, StoreError>) {
@@ -357,10 +362,13 @@ impl Process {
             nodes: [sent.node, host.servers.owner(key)],
             policy,
             kind: Kind::of(operation),
+            operation,
             sent: sent.at.millis,
+            event: sent.event,
+            is_alone: sent.is_alone,
             paused: self.moment().closed_for - sent.at.closed_for,
             result,
-            local_time: host.clock.now(),
+            readings: (sent.reading, host.clock.latest()),
             server_time: host.servers.time_of(key),
             by_oracle,
         });
@@ -390,7 +398,7 @@ pub(super) struct Host {
     /// Its number among all processes that were started.
     pub(super) number: u64,
     pub(super) time: VirtualTime,
-    pub(super) clock: HostClock,
+    pub(super) clock: Arc<HostClock>,
     pub(super) random: RandomByTime,
     /// The order in which tasks run that could.
     pub(super) order: RandomByTime,
@@ -473,7 +481,7 @@ impl Environment for Host {
     }
 
     fn connect(&self, _: &str, port: u16) -> BoxFuture<'static, io::Result<Box<dyn Connection>>> {
-        let (servers, index) = (Arc::clone(&self.servers), self.index);
+        let (servers, index, number) = (Arc::clone(&self.servers), self.index, self.number);
         let node = servers.node_at(port);
         let (link, time) = (Arc::clone(&self.links[node]), self.time);
         let checks = servers.is_cluster().then(|| Arc::clone(&self.checks));
@@ -490,7 +498,7 @@ impl Environment for Host {
                 return Err(io::ErrorKind::ConnectionRefused.into());
             }
             let (ours, theirs) = link.open();
-            tokio::spawn(serve(servers, node, index, theirs));
+            tokio::spawn(serve(servers, node, (index, number), theirs));
             Ok(Box::new(ours) as Box<dyn Connection>)
         })
     }
@@ -556,7 +564,7 @@ impl Store for CheckedStore {
     }
 
     fn reset<'a>(&'a self, key: &'a [u8]) -> Applied<'a, Result<bool, StoreError>> {
-        Applied::later(self.0.gated(self.0.reset(key)))
+        Applied::later(self.0.gated(self.0.store().reset(key).into_future()))
     }
 
     fn status(&self) -> StoreStatus {
