@@ -196,6 +196,216 @@ marks! {
     TableIsRestoredAsSaved,
     /// A table is made from a file and grows as usual.
     TableIsRestoredGrowing,
+
+    // redis: the denial cache
+    /// A cached denial answers a take.
+    DenialIsFromCache,
+    /// A cached denial of one key answers a request for several.
+    MultiKeyDenialIsFromCache,
+    /// A denial is cached for a period only, because another request may begin the window earlier.
+    CachedDenialEndsWithPeriod,
+    /// A reply is not cached, because its key was forgotten while the command was in flight.
+    DenialComesTooLate,
+    /// The cache drops its older generation.
+    DenialGenerationIsDropped,
+    /// The end of an operation that may give back units forgets the denials of its key.
+    DenialsAreForgottenAtTheEnd,
+    /// The denials of a key are forgotten, and its usage stays for the fallback.
+    DenialsAreForgottenButNotUsage,
+    /// A reply under another policy ends the cached denials of its key.
+    DenialsOfOtherPolicyAreForgotten,
+
+    // redis: leases
+    /// The store grants more units than the request needs.
+    ChunkIsGranted,
+    /// The store denies a chunk, but may allow the request alone.
+    ChunkIsDenied,
+    /// A chunk is granted to a lease that was reset or has another policy by now.
+    ChunkIsLost,
+    /// A lease with unspent units gets another policy.
+    LeaseEndsWithItsPolicy,
+    /// A take finds units that have expired.
+    LeaseExpiresBeforeTake,
+    /// Unspent units are not owed any more.
+    LeaseIsForfeited,
+    /// The refund of unspent units fails.
+    LeaseIsNotReturned,
+    /// A part of the unspent units is owed still.
+    LeaseIsPartlyOwed,
+    /// A lease expires while a request takes the next chunk.
+    LeaseIsRefilledWhileItExpires,
+    /// A reset clears unspent units.
+    LeaseIsReset,
+    /// Unspent units are returned.
+    LeaseIsReturned,
+    /// A request waits for the refill of another one until its deadline.
+    RefillIsWaitedForTooLong,
+    /// The application refunds while a chunk is in flight.
+    RefundDuringRefill,
+    /// A key gets no lease, because there are too many or it is too long.
+    TooManyLeases,
+    /// Unspent units expire while the next chunk is in flight.
+    UnitsExpireDuringRefill,
+
+    // redis: fallbacks
+    /// A fallback decision allows without a state.
+    FallbackAllows,
+    /// A fallback decision denies without a state.
+    FallbackDenies,
+    /// A policy returns the error of the store.
+    FallbackFails,
+    /// A process allows a request by its own state.
+    FallbackLocalAllows,
+    /// A process denies a request by its own state.
+    FallbackLocalDenies,
+    /// A fallback decision opens a hold.
+    FallbackHolds,
+    /// A hold of the fallback is settled or renewed after the store is available again.
+    FallbackHoldEndsWithStore,
+    /// A fallback holds the units that the store has last reported as held.
+    FallbackHoldsReportedUnits,
+    /// A fallback begins with the usage that the store has last reported.
+    FallbackCountsReportedUsage,
+    /// A fallback decides a request for several keys.
+    FallbackDecidesSeveralKeys,
+    /// A reset in the store also resets the state of the fallback.
+    FallbackStateIsReset,
+
+    // redis: commands
+    /// An operation on a hold is sent again, because its outcome is unknown.
+    HoldIsSentAgain,
+    /// An operation on a hold has no reply after all attempts.
+    HoldHasUnknownOutcome,
+    /// A hold of several keys is sent again.
+    MultiKeyHoldIsSentAgain,
+    /// An operation without a reply is not repeated, because the store may have applied it.
+    OperationIsNotRepeated,
+    /// One of several keys in different slots denies, and those before are refunded.
+    KeysInTurnAreRefunded,
+    /// One of several keys in different slots fails, and those before are refunded.
+    KeysInTurnFail,
+    /// A part of a pipeline is sent again with the texts of its scripts.
+    PipelineIsSentAgain,
+    /// Only a part of a pipeline is sent again.
+    PipelineIsPartlySentAgain,
+    /// An operation of a pipeline is sent again alone.
+    PipelinedOperationIsSentAlone,
+    /// A node does not have a script.
+    ScriptIsSent,
+    /// A script needs a calendar of a policy that is stored.
+    ScriptRequestsCalendars,
+    /// A node replies `MOVED`.
+    SlotHasMoved,
+    /// A node replies `ASK`.
+    SlotIsAskedFor,
+    /// No node of a slot is known.
+    SlotHasNoNode,
+    /// A node replies `CLUSTERDOWN`.
+    ClusterIsDown,
+    /// A node replies `TRYAGAIN`.
+    ClusterSaysTryAgain,
+    /// A node replies that it accepts no writes.
+    NodeRejectsWrites,
+    /// A node is no longer in the map of the cluster.
+    NodeLeavesCluster,
+
+    // redis: connections
+    /// A circuit breaker opens.
+    BreakerOpens,
+    /// A circuit breaker closes.
+    BreakerCloses,
+    /// An open circuit breaker rejects a command.
+    BreakerRejectsCommand,
+    /// A command waits, because the node has stopped replying.
+    CommandIsHeldBack,
+    /// A connection ends while a command is in flight.
+    ConnectionEndsBeforeReply,
+    /// A connection ends right after it was established.
+    ConnectionIsShortLived,
+    /// A probe succeeds while the circuit breaker is open.
+    ProbeFindsOpenBreakerWorking,
+    /// A probe is answered late while the circuit breaker is closed.
+    ProbeIsSlow,
+    /// A probe fails while the circuit breaker is open.
+    ProbeOfOpenBreakerFails,
+    /// A reply has not come by the deadline.
+    ReplyIsLate,
+
+    // holds and the library
+    /// A hold was denied by a fallback, and the store may have made it.
+    DeniedHoldMayBeOpen,
+    /// A dropped guard settles its hold in the background.
+    DroppedHoldIsSettled,
+    /// A dropped guard cancels a hold that the store may have made.
+    HoldOfUnknownOutcomeIsCancelled,
+    /// A renewal finds that its hold is not open any more.
+    RenewedHoldIsOver,
+    /// A request is dropped that has a reservation.
+    ReservationIsDropped,
+    /// A settle in the background is sent again.
+    SettleIsRepeated,
+    /// A shaper continues the reservation of a call that was dropped.
+    ShaperContinuesReservation,
+    /// A shaper keeps the send time of a call that was dropped.
+    ShaperKeepsSendTime,
+
+    // server
+    /// The budget for buffers has no space.
+    BufferBudgetIsExhausted,
+    /// A client sends more while it waits than is kept.
+    BytesOfWaitingClientAreLeftUnread,
+    /// A policy gives way to another one in the cache of a worker.
+    CachedPolicyIsReplaced,
+    /// A client is closed that does not read its replies.
+    ClientDoesNotRead,
+    /// A client does not take its replies at once.
+    ClientIsSlowToRead,
+    /// A client leaves while its request waits.
+    ClientLeavesWhileItWaits,
+    /// A client is closed that has sent too much while it waited.
+    ClientSendsTooMuchWhileItWaits,
+    /// A command is decided as the one before it, with another key.
+    CommandIsRepeated,
+    /// Commands arrive while the server stops.
+    CommandsArriveAsServerStops,
+    /// A pipeline goes on behind a command that waits.
+    CommandsComeBehindWaitingOne,
+    /// A connection waits for the lane of its worker.
+    ConnectionWaitsForLane,
+    /// A pipeline is rejected, because there is no memory for its operations on the store.
+    DeferredOperationsHaveNoMemory,
+    /// An idle client is closed.
+    IdleClientIsClosed,
+    /// A long command is rejected, because there is no memory for it.
+    LongCommandHasNoMemory,
+    /// A pipeline continues in the next turn.
+    PipelineContinuesInNextTurn,
+    /// A pipeline ends with an invalid command.
+    ProtocolErrorBehindCommands,
+    /// So many replies are pending that they are sent before the next command runs.
+    RepliesAreSentBeforeNextCommand,
+    /// A client is closed, because there is no memory for its replies.
+    RepliesHaveNoMemory,
+    /// A batch takes so long that its rest is deferred.
+    RestOfBatchIsDeferred,
+    /// A client is closed that does not finish a command.
+    UnfinishedCommandIsClosed,
+    /// The units of a request that has passed go back, because its client has left.
+    UnitsOfLeavingWaiterGoBack,
+    /// A request that would wait is rejected, because there is no memory for it.
+    WaitingRequestHasNoMemory,
+
+    // server: the state file
+    /// The lock of the state file was removed.
+    LockOfStateFileIsLost,
+    /// A snapshot cannot be written.
+    SnapshotFails,
+    /// A damaged state file is renamed.
+    StateFileIsDamaged,
+    /// There is no state file.
+    StateFileIsMissing,
+    /// A process has left an incomplete snapshot.
+    TemporaryFileIsLeftOver,
 }
 
 static COUNTS: [AtomicU64; Mark::ALL.len()] = [const { AtomicU64::new(0) }; Mark::ALL.len()];

@@ -2,7 +2,7 @@
 
 use std::{fmt, mem, sync::Arc, time::Duration};
 
-use sluicegate_core::{Answer, Applied, Operation, PreparedPolicy, Source, Store};
+use sluicegate_core::{Answer, Applied, Operation, PreparedPolicy, Source, Store, reached};
 use tokio::{runtime::Handle, task::AbortHandle};
 
 use crate::{HoldId, stored_hold::StoredHold};
@@ -133,6 +133,7 @@ impl<S: Store + ?Sized> HoldGuard<S> {
             self.is_made = source == Source::Store;
         } else {
             self.is_armed &= source != Source::Store;
+            reached!(DeniedHoldMayBeOpen if self.is_armed);
         }
         allowed
     }
@@ -206,6 +207,8 @@ impl<S: Store + ?Sized + 'static> Drop for HoldGuard<S> {
         // A drop cannot wait, but a task can.
         let Some(runtime) = &self.runtime else { return };
         let (hold, used, repeats) = (self.hold.clone(), self.used, self.is_made);
+        reached!(DroppedHoldIsSettled if repeats);
+        reached!(HoldOfUnknownOutcomeIsCancelled if !repeats && used == Some(0));
         runtime.spawn(async move { hold.settle_in_background(used, repeats).await });
     }
 }

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use sluicegate_core::{
-    Answer, Applied, KeyedOperation, Operation, PreparedPolicy, Request, Store, Timestamp,
+    Answer, Applied, KeyedOperation, Operation, PreparedPolicy, Request, Store, Timestamp, reached,
     wait::{Event, Step, Waiter},
 };
 use smallvec::SmallVec;
@@ -102,6 +102,9 @@ impl<S: Store + ?Sized> PendingRequest<S> {
         let waiter = Waiter::alone(holds, options.timeout(), may_be_open);
         let keys = guards.iter().map(|guard| PendingKey::new(guard.key(), guard.policy()));
         let mut pending = Self::new(store, waiter, options, keys);
+        debug_assert_eq!(guards.len(), pending.keys.len(), "one guard for each key");
+        debug_assert_eq!(guards.len(), pending.waiter.key_count(), "one cost for each key");
+        debug_assert!(guards.windows(2).all(|two| two[0].id() == two[1].id()), "holds of two ids");
         pending.guards = guards;
         pending
     }
@@ -153,7 +156,10 @@ impl<S: Store + ?Sized> PendingRequest<S> {
                     let until = (until + self.options.random_delay()).min(latest);
                     return Ok(Progress::SleepUntil(until));
                 }
-                Step::Done(answer) => return Ok(Progress::Done(answer)),
+                Step::Done(answer) => {
+                    debug_assert!(self.first.is_none(), "the first answer is not used");
+                    return Ok(Progress::Done(answer));
+                }
                 _ => Event::Answered(match self.first.take() {
                     Some(answer) => answer,
                     None => self.apply().await?,
@@ -228,6 +234,7 @@ impl<S: Store + ?Sized + 'static> Drop for PendingRequest<S> {
             }
         }
         if let (Some(refund), Some(it)) = (self.waiter.cancel(), self.keys.first()) {
+            reached!(ReservationIsDropped);
             return_units(&self.store, &it.key, &it.policy, refund, self.runtime.as_ref());
         }
     }

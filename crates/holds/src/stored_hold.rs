@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use sluicegate_core::{Answer, Applied, Operation, PreparedPolicy, Request, Store};
+use sluicegate_core::{Answer, Applied, Operation, PreparedPolicy, Request, Store, reached};
 use smallvec::SmallVec;
 use tokio::time::{Instant, sleep};
 
@@ -45,6 +45,7 @@ impl<S: Store + ?Sized> StoredHold<S> {
         let expires = Instant::now() + self.lifetime().unwrap_or_default();
         let mut pause = FIRST_PAUSE;
         while self.settle(used).await.is_err() && repeats && Instant::now() + pause < expires {
+            reached!(SettleIsRepeated);
             sleep(pause).await;
             pause *= 2;
         }
@@ -57,6 +58,7 @@ impl<S: Store + ?Sized> StoredHold<S> {
         loop {
             sleep(pause).await;
             if self.renew().await.is_ok_and(|answer| !answer.allowed()) {
+                reached!(RenewedHoldIsOver);
                 return;
             }
         }

@@ -12,7 +12,7 @@ use parking_lot::RwLock;
 use redis::{Cmd, Pipeline, Value};
 use sluicegate_core::{
     Answer, Decision, KeyLengthError, KeyedOperation, Operation, Outcome, PolicySettings,
-    PreparedPolicy, Request, RequestError, Source, StoreError, StoreId, Timestamp,
+    PreparedPolicy, Request, RequestError, Source, StoreError, StoreId, Timestamp, reached,
 };
 
 use crate::{
@@ -186,9 +186,13 @@ impl Inner {
                 }
                 Err(error) if !error.is_unavailable() => return Err(error),
                 Err(error) if attempt == MAX_ATTEMPTS || deadline.is_over() => {
+                    reached!(HoldHasUnknownOutcome);
                     return if opens { self.fall_back(planned, error) } else { Err(error) };
                 }
-                Err(_) => attempt += 1,
+                Err(_) => {
+                    reached!(HoldIsSentAgain);
+                    attempt += 1;
+                }
             }
         }
     }
@@ -211,7 +215,10 @@ impl Inner {
         let token = self.denials.begin_query(planned.key, self.context.now());
         match self.decide(planned, deadline).await {
             Ok(decision) => Ok(self.decided(planned, token, decision)),
-            Err(error) if error.is_unavailable() => self.fall_back(planned, error),
+            Err(error) if error.is_unavailable() => {
+                reached!(OperationIsNotRepeated if matches!(error, StoreError::Timeout(_)));
+                self.fall_back(planned, error)
+            }
             Err(error) => Err(error),
         }
     }
@@ -393,7 +400,10 @@ impl Inner {
                 Err(error) if attempt == MAX_ATTEMPTS || deadline.is_over() => {
                     return self.fallback_answer(keys, &error);
                 }
-                Err(_) => attempt += 1,
+                Err(_) => {
+                    reached!(MultiKeyHoldIsSentAgain);
+                    attempt += 1;
+                }
             }
         }
     }
@@ -457,6 +467,7 @@ impl Inner {
         if known.iter().all(Option::is_none) {
             return None;
         }
+        reached!(MultiKeyDenialIsFromCache);
         // The others count as unused.
         let each = keys.iter().zip(known).map(|(it, known)| {
             known.map_or_else(|| it.policy.plan.unused_decision, |answer| answer.decision)
@@ -487,6 +498,7 @@ impl Inner {
                 match self.request(take.planned(), deadline).await {
                     Ok(answer) => answers.push(answer),
                     Err(error) => {
+                        reached!(KeysInTurnFail if !answers.is_empty());
                         self.refund_all(takes, &answers).await;
                         return Err(error);
                     }
@@ -499,6 +511,7 @@ impl Inner {
         let denied = answers.last().is_some_and(|answer| !answer.allowed());
         if denied {
             let before = answers.len() - 1;
+            reached!(KeysInTurnAreRefunded if before > 0);
             let back = self.refund_all(takes, &answers[..before]).await;
             for (answer, back) in answers.iter_mut().zip(back) {
                 *answer = back;
@@ -513,6 +526,7 @@ impl Inner {
         for answer in join_all(rest).await {
             answers.push(answer?);
         }
+        debug_assert_eq!(answers.len(), takes.len(), "one answer for each key");
         let each = answers.iter().map(|answer| match answer.decision {
             // A take that was not applied has no delay.
             Decision { outcome: Outcome::Allow { .. }, .. } if denied => {
@@ -654,8 +668,10 @@ impl Inner {
         }
         let slots = slots.iter().map(|(slot, open)| self.apply_slot(*slot, open, deadline));
         for (place, answer) in join_all(slots).await.into_iter().flatten() {
+            debug_assert!(answers[place].is_none(), "an operation of a batch has two answers");
             answers[place] = Some(answer);
         }
+        debug_assert!(answers.iter().all(Option::is_some), "an operation of a batch has no answer");
         let none = || Err(StoreError::Unavailable("the store did not reply".to_owned()));
         answers.into_iter().map(|answer| answer.unwrap_or_else(none)).collect()
     }
@@ -668,7 +684,9 @@ impl Inner {
         deadline: Deadline,
     ) -> Vec<(usize, Result<Answer, StoreError>)> {
         let all: Vec<_> = open.iter().collect();
+        debug_assert!(open.is_sorted_by(|a, b| a.place < b.place), "a batch is out of order");
         let mut parsed = self.send_slot(slot, &all, false, deadline).await;
+        debug_assert_eq!(parsed.len(), open.len(), "one reply for each operation");
         // Sends commands again that the server did not have, in the same order.
         let (again, unknown): (Vec<_>, Vec<_>) = open
             .iter()
@@ -678,7 +696,10 @@ impl Inner {
             })
             .unzip();
         if !again.is_empty() {
+            reached!(PipelineIsSentAgain);
+            reached!(PipelineIsPartlySentAgain if again.len() < open.len());
             let answers = self.send_slot(slot, &again, true, deadline).await;
+            debug_assert_eq!(answers.len(), unknown.len(), "one reply for each operation");
             unknown.into_iter().zip(answers).for_each(|(parsed, answer)| *parsed = answer);
         }
         let answers = open.iter().zip(parsed).map(async |(open, parsed)| {
@@ -778,7 +799,10 @@ impl Inner {
                 | ReplyKind::NoModule { .. }
                 | ReplyKind::Redirect { .. }
                 | ReplyKind::Calendars { .. },
-            ) => self.request(planned, deadline).await,
+            ) => {
+                reached!(PipelinedOperationIsSentAlone);
+                self.request(planned, deadline).await
+            }
         };
         self.finish(key, operation, answer.is_ok());
         answer
@@ -878,11 +902,14 @@ impl Inner {
                 ReplyKind::Failed(error) => return Err(error),
                 ReplyKind::NoModule { .. } => {}
                 ReplyKind::NoScript => {
+                    reached!(ScriptIsSent);
                     self.context.counts.scripts_sent.one();
                     whole = true;
                 }
                 ReplyKind::Redirect { to, moved } => {
                     self.context.counts.redirects.one();
+                    reached!(SlotHasMoved if moved);
+                    reached!(SlotIsAskedFor if !moved);
                     node = self.topology.redirected(slot, &to, &node, moved)?;
                     (asking, whole) = (!moved, false);
                 }
@@ -893,6 +920,7 @@ impl Inner {
                 }
                 ReplyKind::Calendars { now, calendars } => {
                     requests += 1;
+                    reached!(ScriptRequestsCalendars);
                     requested.now = Some(now);
                     requested.calendars.extend(calendars);
                 }
@@ -929,10 +957,13 @@ impl Inner {
                 }
                 let is_rejected = rejects_writes(reply);
                 if is_rejected {
+                    reached!(NodeRejectsWrites);
                     node.suspect();
                 } else if MissingPermission::of(reply).is_some() {
                     node.forbidden();
                 }
+                reached!(ClusterIsDown if error_reply.code() == "CLUSTERDOWN");
+                reached!(ClusterSaysTryAgain if error_reply.code() == "TRYAGAIN");
                 if is_rejected || error_reply.code() == "CLUSTERDOWN" {
                     self.topology.refresh();
                 }

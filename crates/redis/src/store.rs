@@ -12,7 +12,7 @@ use sluicegate_commands::CommandError;
 use sluicegate_core::{
     Answer, Applied, Counters, Entry, KeyedOperation, MAX_KEY, NodeHealth, Operation, ReadEntry,
     RemoteStatus, Request, Source, StateError, StateFault, Store, StoreError, StoreId, StoreStatus,
-    Timestamp,
+    Timestamp, reached,
 };
 
 use crate::{
@@ -385,7 +385,10 @@ impl RedisStore {
                 self.keep_leases();
                 match deadline.within(lock.lock_owned()).await {
                     Ok(guard) => turn = Some(guard),
-                    Err(late) => return inner.fall_back(take, late),
+                    Err(late) => {
+                        reached!(RefillIsWaitedForTooLong);
+                        return inner.fall_back(take, late);
+                    }
                 }
                 // The previous holder of the lock may have refilled the lease, or been denied.
                 if let Some(answer) = inner.cached_denial(take, inner.context.now()) {
@@ -398,6 +401,7 @@ impl RedisStore {
                 let refill = PlannedOperation { operation: Operation::Take(chunk), ..take };
                 match inner.decide(refill, deadline).await {
                     Ok(decision) if decision.allowed() => {
+                        reached!(ChunkIsGranted);
                         let now = inner.context.now();
                         inner.granted(key, policy, (chunk, cost), (token, now), &decision);
                         inner.record(refill, known, &decision);
@@ -433,6 +437,9 @@ impl RedisStore {
         let owed = unspent.owed(inner.context.now(), span);
         let counts = &inner.context.counts;
         let mut returned = 0;
+        debug_assert!(owed <= unspent.left, "more is returned than is left");
+        reached!(LeaseIsForfeited if owed == 0);
+        reached!(LeaseIsPartlyOwed if 0 < owed && owed < unspent.left);
         if owed > 0 {
             inner.denials.forget(&unspent.key);
             let _forget = inner.denials.forget_on_drop(&unspent.key);
@@ -441,6 +448,8 @@ impl RedisStore {
             if inner.decide(refund, Deadline::after(span)).await.is_ok() {
                 returned = owed;
             }
+            reached!(LeaseIsReturned if returned > 0);
+            reached!(LeaseIsNotReturned if returned == 0);
         }
         counts.lease_returned.add(returned.into());
         counts.lease_forfeited.add((unspent.left - returned).into());

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, fmt, time::Duration};
 
 use parking_lot::Mutex;
-use sluicegate_core::{BoxFuture, Outcome, PreparedPolicy, Retry, StoreError};
+use sluicegate_core::{BoxFuture, Outcome, PreparedPolicy, Retry, StoreError, reached};
 use tokio::{
     sync::Notify,
     time::{Instant, sleep, sleep_until},
@@ -170,8 +170,12 @@ impl<T> Shaper<T> {
             self.arrived.notified().await;
         }
         let at = match first.send_time {
-            Some(at) => at,
+            Some(at) => {
+                reached!(ShaperKeepsSendTime);
+                at
+            }
             None => {
+                reached!(ShaperContinuesReservation if first.reservation.is_some());
                 let at = first.reservation.get_or_insert_with(|| self.reserve_send_time()).await;
                 first.reservation = None;
                 *first.send_time.insert(at?)
@@ -179,7 +183,9 @@ impl<T> Shaper<T> {
         };
         sleep_until(at).await;
         first.send_time = None;
-        Ok(self.queue.lock().items.pop_front())
+        let item = self.queue.lock().items.pop_front();
+        debug_assert!(item.is_some(), "an item leaves the queue twice");
+        Ok(item)
     }
 
     /// Takes a unit, and returns the time when the next item can be sent.

@@ -110,15 +110,16 @@ impl Projection {
         observed: &ObservedEntry,
     ) {
         for request in next.take(MAX_STEPS) {
-            let at = request.pass_time(&mut self.entry, self.at.max(observed.store_time));
+            let pass = request.find_pass(&mut self.entry, self.at.max(observed.store_time));
             // A waiter that passes just before its deadline may miss it: those behind it are earlier then.
-            let at = at.filter(|at| *at + TOLERANCE <= observed.deadline(request));
-            self.expected.push_back(at.map_or(Expected::Misses, Expected::Passes));
-            reached!(ProjectedWaiterMissesDeadline if at.is_none());
-            if let Some(at) = at {
-                debug_assert!(at >= self.at && at >= observed.store_time, "passes go back in time");
-                self.at = at;
-                // It is allowed, as the peek before has shown.
+            let pass = pass.filter(|(at, _)| *at + TOLERANCE <= observed.deadline(request));
+            self.expected.push_back(pass.map_or(Expected::Misses, |(at, _)| Expected::Passes(at)));
+            reached!(ProjectedWaiterMissesDeadline if pass.is_none());
+            let Some((at, is_certain)) = pass else { continue };
+            debug_assert!(at >= self.at && at >= observed.store_time, "passes go back in time");
+            self.at = at;
+            // Without certainty, those behind it are expected earlier: a denied take might be recorded.
+            if is_certain {
                 let take = Operation::Take(request.cost);
                 let taken = apply(&request.policy, &mut self.entry, at, take);
                 debug_assert!(taken.is_err() || taken.is_ok_and(|it| it.allowed()));

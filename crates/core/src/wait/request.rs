@@ -80,23 +80,41 @@ impl KeyRequest {
         self.policy.can_reserve() && self.policy.limits().iter().any(Limit::is_queue)
     }
 
-    /// When it would pass if no other request came; `None` if never. A peek stores nothing, therefore
-    /// the entry stays as it is.
-    pub(super) fn pass_time(
+    /// When it would pass if no other request came; `None` if never.
+    pub(super) fn pass_time(&self, entry: &mut Option<Entry>, now: Timestamp) -> Option<Timestamp> {
+        self.find_pass(entry, now).map(|(at, _)| at)
+    }
+
+    /// When it would pass if no other request came, and whether it does then, or may pass later; `None` if never. A peek
+    /// stores nothing, but a denied attempt migrates an entry of another policy.
+    pub(super) fn find_pass(
         &self,
         entry: &mut Option<Entry>,
         mut now: Timestamp,
-    ) -> Option<Timestamp> {
-        // Waiting for `retry_after` is enough: the second answer is the last.
+    ) -> Option<(Timestamp, bool)> {
+        // Mostly, waiting for `retry_after` is enough, and the second answer is the last.
         for _ in 0..2 {
             let peek = apply(&self.policy, entry, now, Operation::Peek(self.cost)).ok()?;
             match peek.outcome {
-                Outcome::Allow { .. } => return Some(now),
-                Outcome::Deny { retry: Retry::After(wait) } => now = now + wait,
+                Outcome::Allow { .. } => return Some((now, true)),
+                Outcome::Deny { retry: Retry::After(wait) } => {
+                    self.deny(entry, now);
+                    now = now + wait;
+                }
                 Outcome::Deny { retry: Retry::Never } => return None,
             }
         }
-        Some(now)
+        Some((now, false))
+    }
+
+    /// Migrates the entry as the denied attempt of a request does that takes without a peek. Otherwise the wait that it was
+    /// denied for would begin again with each later look at the entry.
+    fn deny(&self, entry: &mut Option<Entry>, now: Timestamp) {
+        let is_other = entry.as_ref().is_some_and(|it| !it.policy().decides_like(&self.policy));
+        if is_other && !peeks_first(&self.policy) {
+            // A policy of only `concurrency` limits has no take, and migrates nothing.
+            let _ = apply(&self.policy, entry, now, Operation::Take(self.cost));
+        }
     }
 }
 

@@ -146,6 +146,22 @@ fn arrival_that_would_overtake_is_denied_until_its_turn() {
 }
 
 #[test]
+fn arrival_before_woken_head_migrates_the_key_passes_in_time() {
+    let (policy, other) = ("fixed-window:3/3s", "sliding-log:3/10s");
+    let mut world = World::default();
+    assert!(world.apply(other, Operation::Take(3)).allowed());
+    let head = world.wait(policy, 1, 20 * SECOND);
+    // The head is woken, and another request observes the key before the head tries again.
+    assert!(!world.apply_only(other, Operation::Take(1)).allowed());
+    let next = world.arrive(policy, 1, 4 * SECOND);
+    while world.step(next) {}
+    world.run_until_idle();
+    world.run_until(10 * SECOND);
+    let passes = Some(Ok(3 * SECOND));
+    assert_eq!((world.answer(head), world.answer(next)), (passes, passes));
+}
+
+#[test]
 fn arrival_large_entry_is_decided_as_if_alone() {
     let (mut world, policy) = (World { is_large: true, ..World::default() }, "gcra:1/1h");
     assert!(world.apply(policy, Operation::Take(1)).allowed());

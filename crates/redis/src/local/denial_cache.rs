@@ -15,7 +15,7 @@ use std::{collections::HashMap, time::Duration};
 
 use ahash::RandomState;
 use parking_lot::Mutex;
-use sluicegate_core::{Answer, Decision, Outcome, Retry, Source, Timestamp, as_micros};
+use sluicegate_core::{Answer, Decision, Outcome, Retry, Source, Timestamp, as_micros, reached};
 use smallvec::SmallVec;
 
 use crate::PlannedPolicy;
@@ -100,6 +100,7 @@ pub(crate) struct ForgetOnDrop<'a> {
 
 impl Drop for ForgetOnDrop<'_> {
     fn drop(&mut self) {
+        reached!(DenialsAreForgottenAtTheEnd);
         self.denials.shard(self.key).lock().forget(self.key);
     }
 }
@@ -144,6 +145,11 @@ impl DenialCache {
         let shard = self.shard(key).lock();
         let entry = shard.find(key).filter(|entry| entry.policy == policy.number)?;
         let denial = entry.denials.iter().find(|it| it.cost == cost && now < it.until)?;
+        debug_assert!(
+            denial.passes.is_none_or(|passes| now < passes),
+            "a cached denial outlives that of the store"
+        );
+        reached!(DenialIsFromCache);
         let decision = Decision {
             outcome: Outcome::Deny {
                 retry: denial.passes.map_or(Retry::Never, |passes| Retry::After(passes.since(now))),
@@ -180,6 +186,7 @@ impl DenialCache {
                 let limit = policy.policy.limits().get(decision.binding);
                 let period = limit.filter(|it| it.begins_with_use()).map(|it| it.rate().1);
                 let applies = wait.map(|wait| period.map_or(wait, |period| wait.min(period)));
+                reached!(CachedDenialEndsWithPeriod if applies < wait);
                 Some(Denial {
                     cost,
                     until: token.sent + applies.map_or(self.max_age, |span| span.min(self.max_age)),
@@ -198,12 +205,19 @@ impl DenialCache {
             drains: policy.policy.can_reserve(),
             binding: decision.binding,
         });
+        debug_assert!(
+            denial.is_none_or(|it| it.until <= token.sent + self.max_age),
+            "cached too long"
+        );
         let key = self.hash(key);
         let mut shard = self.shard(key).lock();
+        debug_assert!(token.epoch <= shard.epoch, "a command of a later epoch");
         let found = shard.find(key);
         let other = found.is_some_and(|entry| entry.policy != policy.number);
         if shard.epoch != token.epoch || denial.is_none() && last.is_none() {
+            reached!(DenialComesTooLate if shard.epoch != token.epoch && denial.is_some());
             if other {
+                reached!(DenialsOfOtherPolicyAreForgotten);
                 // Another policy has changed the state, and the denied request may pass.
                 shard.remove(key);
             }
@@ -215,9 +229,13 @@ impl DenialCache {
             entry.denials.retain(|it| it.cost != cost && now < it.until);
             entry.denials.truncate(MAX_COSTS - 1);
             entry.denials.push(denial);
+            debug_assert!(entry.denials.len() <= MAX_COSTS, "too many denials of a key");
+            debug_assert_eq!(entry.denials.iter().filter(|it| it.cost == cost).count(), 1);
         }
+        debug_assert_eq!(entry.policy, policy.number, "a denial under another policy");
         entry.last = last;
         shard.insert(key, entry, self.capacity);
+        debug_assert!(shard.young.len() <= self.capacity && shard.old.len() <= self.capacity);
     }
 
     /// Drops denials of a key, because an operation may let it pass earlier. Keeps its usage.
@@ -254,6 +272,8 @@ impl DenialCache {
             used
         };
         let used = u32::try_from(used).unwrap_or(u32::MAX);
+        debug_assert!(used <= last.used, "usage grows by itself");
+        reached!(FallbackCountsReportedUsage if used > 0);
         let reset_after = Duration::from_micros(reset - elapsed);
         count(ReportedUsage { used, binding: last.binding, reset_after });
     }
@@ -275,19 +295,23 @@ impl Shard {
         }
         self.old.remove(&key);
         if self.young.len() >= capacity {
+            reached!(DenialGenerationIsDropped if !self.old.is_empty());
             self.old = std::mem::take(&mut self.young);
         }
         self.young.insert(key, entry);
+        debug_assert!(!self.old.contains_key(&key), "a key is in both generations");
     }
 
     fn forget(&mut self, key: KeyHash) {
         match self.find_mut(key) {
             Some(entry) if entry.last.is_some() => {
+                reached!(DenialsAreForgottenButNotUsage if !entry.denials.is_empty());
                 entry.denials.clear();
                 self.epoch += 1;
             }
             _ => self.remove(key),
         }
+        debug_assert!(self.find(key).is_none_or(|entry| entry.denials.is_empty()));
     }
 
     fn remove(&mut self, key: KeyHash) {
@@ -296,6 +320,7 @@ impl Shard {
             self.young.remove(&key);
             self.old.remove(&key);
         }
+        debug_assert!(self.find(key).is_none(), "a key that was forgotten stays");
     }
 }
 

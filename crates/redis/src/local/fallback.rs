@@ -7,9 +7,11 @@
 
 use std::{borrow::Cow, sync::OnceLock, time::Duration};
 
+#[cfg(debug_assertions)]
+use sluicegate_core::Entry;
 use sluicegate_core::{
     Answer, Decision, KeyedOperation, Limit, OnError, Operation, Outcome, Request, Retry, Share,
-    Source, StoreError, Timestamp,
+    Source, StoreError, Timestamp, reached,
 };
 use sluicegate_memory::{MemoryStore, NumberedPolicy, WhenFull};
 
@@ -35,7 +37,8 @@ impl LocalFallback {
     /// Resets a key that was reset in the store.
     pub(crate) fn reset(&self, key: &[u8], now: Timestamp) {
         if let Some(store) = self.store.get() {
-            store.reset(key, now);
+            let was_live = store.reset(key, now);
+            reached!(FallbackStateIsReset if was_live);
         }
     }
 
@@ -48,7 +51,8 @@ impl LocalFallback {
         let follows = matches!(operation, Operation::Settle { .. } | Operation::Renew { .. });
         if let (true, Some(store), Some((_, local))) = (follows, self.store.get(), &policy.local) {
             // Most holds are not open here, which is a denial that changes nothing.
-            let _ = store.apply_numbered(key, &store.numbered(local, now), now, operation);
+            let followed = store.apply_numbered(key, &store.numbered(local, now), now, operation);
+            reached!(FallbackHoldEndsWithStore if followed.is_ok_and(|it| it.allowed()));
         }
     }
 
@@ -71,6 +75,9 @@ impl LocalFallback {
             Some((store, local)) => store.apply_numbered(key, &local, now, operation)?,
             None => decide_without_state(policy, reports.1, error)?,
         };
+        reached!(FallbackLocalAllows if policy.local.is_some() && decision.allowed());
+        reached!(FallbackLocalDenies if policy.local.is_some() && !decision.allowed());
+        reached!(FallbackHolds if operation.id().is_some() && decision.allowed());
         Ok(Answer::new(decision, Source::Fallback))
     }
 
@@ -100,8 +107,13 @@ impl LocalFallback {
             Some(store) => store.apply_all(Request::all(&local)?, now)?.each().to_vec(),
             None => Vec::new(),
         };
+        debug_assert_eq!(decided.len(), local.len(), "one decision for each local state");
+        reached!(FallbackDecidesSeveralKeys);
         let mut decided = decided.into_iter();
-        Ok(each.into_iter().filter_map(|it| it.or_else(|| decided.next())).collect())
+        let each: Vec<_> =
+            each.into_iter().filter_map(|it| it.or_else(|| decided.next())).collect();
+        debug_assert_eq!(each.len(), operations.len(), "one decision for each key");
+        Ok(each)
     }
 
     /// The local states, with the usage of `key` that the store reported, and the policy for them. `None`: the policy decides
@@ -134,11 +146,16 @@ fn decide_without_state(
     let outcome = match policy.settings.on_error {
         OnError::Allow => {
             counts.fallback_allow.one();
+            reached!(FallbackAllows);
             Outcome::Allow { delay: Duration::ZERO }
         }
-        OnError::Fail => return Err(error),
+        OnError::Fail => {
+            reached!(FallbackFails);
+            return Err(error);
+        }
         _ => {
             counts.fallback_deny.one();
+            reached!(FallbackDenies);
             // The next probe may find the store available.
             Outcome::Deny { retry: Retry::After(PROBE_EVERY) }
         }
@@ -177,10 +194,24 @@ fn raise_usage(
     let here = u32::try_from(here.flatten().unwrap_or_default()).unwrap_or(u32::MAX);
     let more = reported.saturating_sub(here);
     if more > 0 && local.policy().counts_holds() {
+        reached!(FallbackHoldsReportedUnits);
         hold_reported(store, key, local, more, reset_after, now);
     } else if more > 0 {
         // A charge cannot be denied. A full table does not store it, and denies the key as well.
         let _ = store.apply_numbered(key, local, now, Operation::Charge(more));
+    }
+    #[cfg(debug_assertions)]
+    if let [limit] = limits
+        && !limit.counts_holds()
+    {
+        // A full table has no entry, or that from before.
+        let used = |entry: &Entry| entry.usage(now).map(|(_, usage)| usage.used).sum::<u64>();
+        let is_full = store.usage().table_full > 0;
+        let used = store.with_entry(key, used).unwrap_or_default();
+        assert!(
+            is_full || used >= u64::from(reported),
+            "the usage that the store reported is lost"
+        );
     }
 }
 

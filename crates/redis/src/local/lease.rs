@@ -23,7 +23,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use ahash::RandomState;
-use sluicegate_core::{Answer, Decision, Outcome, Source, Timestamp, as_micros};
+use sluicegate_core::{Answer, Decision, Outcome, Source, Timestamp, as_micros, reached};
 
 use super::sync::{AtomicBool, AtomicUsize, Lock, Ordering};
 use crate::PlannedPolicy;
@@ -61,6 +61,18 @@ struct Lease {
     removals: Removals,
     /// Held by the request that takes the next chunk.
     refill_lock: Arc<tokio::sync::Mutex<()>>,
+    #[cfg(debug_assertions)]
+    units: Units,
+}
+
+/// Units of a lease since it was made, for a check.
+#[cfg(debug_assertions)]
+#[derive(Clone, Copy, Debug, Default)]
+struct Units {
+    taken: u64,
+    used: u64,
+    /// Returned to the store, or lost.
+    gone: u64,
 }
 
 /// Removals of debt by operations of the application, under all policies of the lease.
@@ -128,6 +140,7 @@ impl Leases {
         let mut shard = self.shard(key).lock();
         if let Some(lease) = shard.get_mut(key) {
             if lease.policy.number != policy.number {
+                reached!(LeaseEndsWithItsPolicy if lease.left > 0);
                 // At another rate, the debt that this lease counts may have drained in the store.
                 let is_owed = has_same_rate(&lease.policy, policy);
                 *expired = lease.unspent(key).map(|it| if is_owed { it } else { it.forfeited() });
@@ -136,24 +149,34 @@ impl Leases {
                     ..Lease::new(policy, Arc::clone(&lease.refill_lock))
                 };
             } else if now >= lease.until {
+                reached!(LeaseExpiresBeforeTake if lease.left > 0);
                 *expired = lease.unspent(key);
                 lease.left = 0;
             }
             return match lease.left.checked_sub(cost) {
                 Some(left) => {
+                    debug_assert!(cost == 0 || now < lease.until, "a unit is used after its time");
                     lease.left = left;
+                    #[cfg(debug_assertions)]
+                    {
+                        lease.units.used += u64::from(cost);
+                        lease.check();
+                    }
                     LeaseOutcome::Taken(lease.answer(now))
                 }
                 None => lease.refill(lease.next.max(cost), now),
             };
         }
         if key.len() > MAX_KEY || self.count.load(Ordering::Relaxed) >= self.max_leases {
+            reached!(TooManyLeases);
             return LeaseOutcome::Full;
         }
         self.count.fetch_add(1, Ordering::Relaxed);
         let lease = Lease::new(policy, Arc::default());
         let refill = lease.refill(cost, now);
-        shard.insert(key.into(), lease);
+        let other = shard.insert(key.into(), lease);
+        debug_assert!(other.is_none(), "a key has two leases");
+        debug_assert!(self.count.load(Ordering::Relaxed) >= shard.len(), "a lease is not counted");
         refill
     }
 
@@ -172,8 +195,20 @@ impl Leases {
             lease.policy.number == policy.number && lease.removals.resets == removals.resets
         };
         let mut shard = self.shard(key).lock();
-        let Some(lease) = shard.get_mut(key).filter(is_current) else { return chunk - cost };
+        debug_assert!(cost <= chunk, "a request uses more than its chunk");
+        let Some(lease) = shard.get_mut(key).filter(is_current) else {
+            reached!(ChunkIsLost if chunk > cost);
+            return chunk - cost;
+        };
+        debug_assert!(lease.left < cost, "a chunk is taken while units are left for the request");
         let lost = if now >= lease.until { std::mem::take(&mut lease.left) } else { 0 };
+        reached!(UnitsExpireDuringRefill if lost > 0);
+        #[cfg(debug_assertions)]
+        {
+            lease.units.taken += u64::from(chunk);
+            lease.units.used += u64::from(cost);
+            lease.units.gone += u64::from(lost);
+        }
         // This request uses all units of the previous chunk, because they are less than its cost.
         lease.until = sent + self.lifetime;
         lease.left = lease.left.saturating_add(chunk - cost);
@@ -184,16 +219,21 @@ impl Leases {
         lease.owed_until = owed_until.min(sent + decision.reset_after);
         let refunded = lease.removals.refunded_units.saturating_sub(removals.refunded_units);
         if refunded > 0 {
+            reached!(RefundDuringRefill);
             // The store may have refunded these units after it granted the chunk.
             lease.lower_debt(refunded);
         }
         (lease.last, lease.decided_at) = (*decision, now);
+        debug_assert!(lease.left < chunk, "unspent units are of an older chunk");
+        #[cfg(debug_assertions)]
+        lease.check();
         lost
     }
 
     /// Resets the size of chunks, because the store has denied one.
     pub(crate) fn denied(&self, key: &[u8]) {
         if let Some(lease) = self.shard(key).lock().get_mut(key) {
+            reached!(ChunkIsDenied);
             lease.next = 1;
         }
     }
@@ -214,6 +254,11 @@ impl Leases {
         let Some(lease) = shard.get_mut(key) else { return 0 };
         lease.removals.resets += 1;
         lease.owed_until = Timestamp::EPOCH;
+        reached!(LeaseIsReset if lease.left > 0);
+        #[cfg(debug_assertions)]
+        {
+            lease.units.gone += u64::from(lease.left);
+        }
         std::mem::take(&mut lease.left)
     }
 
@@ -233,6 +278,9 @@ impl Leases {
                 }
                 lease.left = 0;
                 lease.next = 1;
+                #[cfg(debug_assertions)]
+                lease.check();
+                reached!(LeaseIsRefilledWhileItExpires if is_refilling);
                 is_refilling
             });
         }
@@ -253,7 +301,16 @@ impl Lease {
             decided_at: never,
             removals: Removals::default(),
             refill_lock,
+            #[cfg(debug_assertions)]
+            units: Units::default(),
         }
+    }
+
+    /// Checks that every unit that was taken is used, left or gone.
+    #[cfg(debug_assertions)]
+    fn check(&self) {
+        let Units { taken, used, gone } = self.units;
+        assert_eq!(taken, used + gone + u64::from(self.left), "units of a lease");
     }
 
     fn refill(&self, units: u32, now: Timestamp) -> LeaseOutcome {
@@ -275,6 +332,10 @@ impl Lease {
         }
         let (left, owed_until, policy) = (self.left, self.owed_until, self.policy.clone());
         self.lower_debt(left.into());
+        #[cfg(debug_assertions)]
+        {
+            self.units.gone += u64::from(left);
+        }
         Some(UnspentLease { key: key.into(), policy, left, owed_until })
     }
 

@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use sluicegate_core::reached;
+
 /// Time between two probes of a node whose breaker is open.
 pub const PROBE_EVERY: Duration = Duration::from_millis(100);
 
@@ -45,13 +47,17 @@ impl Breaker {
 
     /// Opens the breaker. Returns whether it was closed.
     pub(crate) fn open(&self) -> bool {
-        !self.open.swap(true, Ordering::Relaxed)
+        let opens = !self.open.swap(true, Ordering::Relaxed);
+        reached!(BreakerOpens if opens);
+        opens
     }
 
     /// Closes the breaker. Returns whether it was open.
     pub(crate) fn close(&self) -> bool {
         self.failures.store(0, Ordering::Relaxed);
-        self.open.swap(false, Ordering::Relaxed)
+        let closes = self.open.swap(false, Ordering::Relaxed);
+        reached!(BreakerCloses if closes);
+        closes
     }
 }
 

@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use redis::{
     Arg, Cmd, Pipeline, PushInfo, PushKind, RedisResult, Value, aio::MultiplexedConnection,
 };
-use sluicegate_core::{StoreError, Timestamp, as_micros};
+use sluicegate_core::{StoreError, Timestamp, as_micros, reached};
 use tokio::{
     sync::{Notify, watch},
     time::{Instant, sleep, timeout, timeout_at},
@@ -253,11 +253,13 @@ impl NodeConnection {
         F: Future<Output = RedisResult<T>>,
     {
         if self.breaker.is_open() {
+            reached!(BreakerRejectsCommand);
             return Err(StoreError::Unavailable(self.why.lock().clone()));
         }
         let up = self.connection(deadline).await?;
         let mut now = self.context.now();
         while up.flow.is_stalled(now) {
+            reached!(CommandIsHeldBack);
             let moves = up.flow.moves();
             // A reply may have come before `moves` could notice it.
             if !up.flow.is_stalled(now) {
@@ -285,6 +287,7 @@ impl NodeConnection {
                 Ok(answer)
             }
             Ok(Err(error)) => {
+                reached!(ConnectionEndsBeforeReply);
                 let why = format!("{}: {error}", self.endpoint);
                 self.lost(Some(up.number), &why);
                 let error = StoreError::Unavailable(why);
@@ -292,6 +295,7 @@ impl NodeConnection {
                 Err(error)
             }
             Err(late) => {
+                reached!(ReplyIsLate);
                 self.failed(&late);
                 Err(late)
             }
@@ -478,6 +482,7 @@ impl NodeConnection {
                 return false;
             }
             if now < up.since + SHORT_LIVED {
+                reached!(ConnectionIsShortLived);
                 wait = self.pause(self.missed.fetch_add(1, Ordering::Relaxed));
             } else {
                 self.missed.store(0, Ordering::Relaxed);
@@ -699,11 +704,12 @@ impl Keeper {
             ProbeResult::MayNot(why) if node.permission.is_in_doubt() => node.unavailable(&why),
             ProbeResult::Works | ProbeResult::Forbidden(_) | ProbeResult::MayNot(_) => {
                 self.resolved_at = None;
+                reached!(ProbeFindsOpenBreakerWorking if is_open);
                 node.decided();
                 node.works();
             }
             // Late commands are counted already.
-            ProbeResult::Slow(_) if !is_open => {}
+            ProbeResult::Slow(_) if !is_open => reached!(ProbeIsSlow),
             ProbeResult::Slow(span) => {
                 let millis = span.as_millis();
                 node.unavailable(&format!("{}: answers after {millis} ms", node.endpoint));
@@ -712,7 +718,10 @@ impl Keeper {
                 node.unavailable(&why);
                 self.find_primary(node).await;
             }
-            ProbeResult::Fails(why) => node.unavailable(&why),
+            ProbeResult::Fails(why) => {
+                reached!(ProbeOfOpenBreakerFails if is_open);
+                node.unavailable(&why);
+            }
         }
     }
 
@@ -1013,6 +1022,10 @@ impl Flow {
 
     /// Records the reply to a command.
     fn answered(&self, CommandNumber(number): CommandNumber, now: Timestamp) {
+        debug_assert!(
+            number <= self.sent.load(Ordering::Relaxed),
+            "a reply to a command that was not sent"
+        );
         self.answered.fetch_max(number, Ordering::Relaxed);
         self.moved_at.store(now.as_micros(), Ordering::Relaxed);
         self.moved.notify_waiters();

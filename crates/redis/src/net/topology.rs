@@ -1,6 +1,6 @@
 //! The map from keys to servers.
 
-use sluicegate_core::StoreError;
+use sluicegate_core::{StoreError, reached};
 use std::{
     collections::BTreeMap,
     sync::{
@@ -73,6 +73,7 @@ impl Topology {
         if let Some(node) = cluster.node_of(slot) {
             return Ok(node);
         }
+        reached!(SlotHasNoNode);
         cluster.refresh();
         if cluster.has_no_map() {
             // The first commands need the map. If it cannot be read, the background task retries.
@@ -124,6 +125,8 @@ impl Topology {
         let node = map.node(address, &cluster.context);
         if moved {
             map.assign(slot, slot, &node);
+            #[cfg(debug_assertions)]
+            map.check();
             drop(map);
             cluster.refresh();
         }
@@ -176,6 +179,23 @@ impl Map {
         self.slots.resize(usize::from(SLOTS), None);
         for slot in first..=last.min(SLOTS - 1) {
             self.slots[usize::from(slot)] = Some(Arc::clone(node));
+        }
+    }
+
+    /// Checks that every slot has one of the nodes.
+    #[cfg(debug_assertions)]
+    fn check(&self) {
+        assert!(
+            self.slots.is_empty() || self.slots.len() == usize::from(SLOTS),
+            "a slot is missing"
+        );
+        let mut last = None;
+        for node in self.slots.iter().flatten() {
+            if last.is_none_or(|last| !Arc::ptr_eq(last, node)) {
+                let is_it = |other: &Arc<NodeConnection>| Arc::ptr_eq(node, other);
+                assert!(self.nodes.values().any(is_it), "a slot leads to a node that is not kept");
+                last = Some(node);
+            }
         }
     }
 }
@@ -325,6 +345,9 @@ impl Cluster {
             let node = map.node(address, &self.context);
             map.assign(first, last, &node);
         }
+        #[cfg(debug_assertions)]
+        map.check();
+        reached!(NodeLeavesCluster if !old.nodes.is_empty());
         old.nodes.values().for_each(|node| node.retire());
     }
 }

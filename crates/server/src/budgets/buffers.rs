@@ -12,6 +12,8 @@ use std::sync::{
     atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
+use sluicegate_core::reached;
+
 /// The error reply of RESP when the budget is used up.
 pub(crate) const NO_MEMORY: &str = "ERR max buffer memory reached";
 /// Maximum number of buffered bytes of one connection of any protocol.
@@ -45,7 +47,13 @@ pub(crate) struct BufferReservation {
 impl BufferBudget {
     /// A budget of `max` bytes.
     pub(crate) fn new(max: usize) -> Self {
-        Self { max, ..Self::default() }
+        Self {
+            max,
+            used: AtomicUsize::new(0),
+            freed: AtomicUsize::new(0),
+            freed_before: AtomicUsize::new(0),
+            rejected: AtomicU64::new(0),
+        }
     }
 
     /// A reservation of no bytes, to be resized.
@@ -86,10 +94,19 @@ impl BufferBudget {
         match self.used.fetch_update(relaxed, relaxed, fits) {
             Ok(_) => true,
             Err(_) => {
+                reached!(BufferBudgetIsExhausted);
                 self.rejected.fetch_add(1, relaxed);
                 false
             }
         }
+    }
+}
+
+/// Each reservation keeps the budget, and releases its bytes before.
+#[cfg(debug_assertions)]
+impl Drop for BufferBudget {
+    fn drop(&mut self) {
+        assert!(self.used() == 0 || std::thread::panicking(), "bytes stay reserved");
     }
 }
 
@@ -121,7 +138,8 @@ impl BufferReservation {
         }
         if bytes < self.bytes {
             let fewer = self.bytes - bytes;
-            self.budget.used.fetch_sub(fewer, Ordering::Relaxed);
+            let used = self.budget.used.fetch_sub(fewer, Ordering::Relaxed);
+            debug_assert!(fewer <= used, "more bytes are released than are reserved");
             if fewer >= RELEASE_UNIT {
                 self.budget.count_freed(fewer);
             }

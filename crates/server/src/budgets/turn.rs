@@ -8,7 +8,7 @@
 
 use std::{cell::Cell, time::Duration};
 
-use sluicegate_core::Timestamp;
+use sluicegate_core::{Timestamp, reached};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Longest turn, unless a single command takes longer.
@@ -53,6 +53,17 @@ impl Turns {
     }
 }
 
+#[cfg(debug_assertions)]
+impl Drop for Turns {
+    fn drop(&mut self) {
+        let waiting = self.waiting.get();
+        assert!(
+            waiting == 0 || std::thread::panicking(),
+            "a connection waits for a lane that has ended"
+        );
+    }
+}
+
 impl<'a> Turn<'a> {
     pub(crate) const fn new(turns: &'a Turns) -> Self {
         Self { turns, began: None, permit: None }
@@ -93,6 +104,8 @@ impl<'a> Turn<'a> {
         let waiting = &self.turns.waiting;
         waiting.set(waiting.get() + 1);
         let _waits = WaitGuard(waiting);
+        debug_assert!(self.permit.is_none(), "a connection waits for the lane that it holds");
+        reached!(ConnectionWaitsForLane);
         // An error is a closed semaphore, which this one never is.
         self.permit = self.turns.lane.acquire().await.ok();
     }
@@ -107,6 +120,7 @@ impl<'a> Turn<'a> {
 
 impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
+        debug_assert!(self.0.get() > 0, "a connection stops waiting twice");
         self.0.set(self.0.get() - 1);
     }
 }

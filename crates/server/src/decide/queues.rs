@@ -7,7 +7,7 @@ use std::sync::{
 
 use parking_lot::Mutex;
 use sluicegate_core::{
-    Operation, Policy, Timestamp,
+    Operation, Policy, Timestamp, reached,
     wait::{self, Event, Step, Ticket, Waiter},
 };
 use tokio::sync::Notify;
@@ -49,6 +49,7 @@ impl WaitQueues {
         let left = queues.remove(waiter);
         left.wake.into_iter().for_each(|head| wake(&mut queues, Some(head)));
         self.waiting.store(queues.waiting(), Ordering::SeqCst);
+        reached!(UnitsOfLeavingWaiterGoBack if left.refund.is_some());
         left.refund
     }
 
@@ -74,6 +75,15 @@ impl WaitQueues {
             let head = queues.changed(key);
             wake(&mut queues, head);
         }
+    }
+}
+
+/// Each request leaves its queue when its future is dropped.
+#[cfg(debug_assertions)]
+impl Drop for WaitQueues {
+    fn drop(&mut self) {
+        let waiting = self.queues.get_mut().waiting();
+        assert!(waiting == 0 || std::thread::panicking(), "a request waits that nobody polls");
     }
 }
 

@@ -47,6 +47,18 @@ pub(crate) struct ConnectionPermit {
     pub(crate) client: Arc<Client>,
 }
 
+#[cfg(debug_assertions)]
+impl ClientTable {
+    /// Checks the numbers against the clients.
+    fn check(&self) {
+        let count = self.clients.len();
+        assert_eq!(self.of_worker.iter().sum::<usize>(), count, "each client is of one worker");
+        let is_known = |it: &Arc<Client>| it.reserved && self.clients.contains_key(&it.id);
+        assert!(self.reserved.iter().all(is_known), "a client that has left is reserved");
+        assert!(self.reserved.len() <= RESERVED_CLIENTS, "too many clients are reserved");
+    }
+}
+
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let client = &*self.client;
@@ -57,6 +69,8 @@ impl Drop for ConnectionPermit {
                 connected.reserved.retain(|it| it.id != client.id);
             }
         }
+        #[cfg(debug_assertions)]
+        connected.check();
     }
 }
 
@@ -154,6 +168,8 @@ impl Clients {
         if reserved {
             connected.reserved.push_back(Arc::clone(&client));
         }
+        #[cfg(debug_assertions)]
+        connected.check();
         Some(ConnectionPermit { clients: Arc::clone(self), client })
     }
 

@@ -8,7 +8,7 @@ use std::{cell::OnceCell, rc::Rc, sync::Arc};
 
 use arc_swap::Guard;
 use sluicegate_commands::{CommandError, PolicyText, PolicyTextCache, PolicyTextKey};
-use sluicegate_core::{Policy, PreparedPolicy};
+use sluicegate_core::{Policy, PreparedPolicy, reached};
 use sluicegate_headers::RateLimitHeaders;
 
 use crate::policies::rule_store::{RuleSnapshot, RuleStore};
@@ -85,10 +85,19 @@ impl PolicyCache {
         prepare: impl Fn(&Policy) -> PreparedPolicy,
     ) -> Result<PolicyId, CommandError> {
         match text.name() {
-            None => self.find_key(text.into(), None, || match text.parse() {
-                Ok(policy) => Ok(prepare(&policy)),
-                Err(error) => Err(without_at(text, rules).unwrap_or(error)),
-            }),
+            None => {
+                let found = self.find_key(text.into(), None, || match text.parse() {
+                    Ok(policy) => Ok(prepare(&policy)),
+                    Err(error) => Err(without_at(text, rules).unwrap_or(error)),
+                });
+                debug_assert!(
+                    found.as_ref().ok().is_none_or(|&id| {
+                        text.parse().is_ok_and(|policy| policy == *self.get(id).policy())
+                    }),
+                    "a policy of another text is found"
+                );
+                found
+            }
             Some(name) => self.find_named(name, rules, prepare),
         }
     }
@@ -106,6 +115,13 @@ impl PolicyCache {
             let unknown = || CommandError::no_policy(name, snapshot.similar_policy(name));
             snapshot.policy(name).map(prepare).ok_or_else(unknown)
         });
+        debug_assert!(
+            found
+                .as_ref()
+                .ok()
+                .is_none_or(|&id| snapshot.policy(name) == Some(self.get(id).policy())),
+            "a policy of another version of the rules is found"
+        );
         self.version = Some(snapshot);
         found
     }
@@ -120,6 +136,7 @@ impl PolicyCache {
         self.cache.get(key).or_else(|miss| {
             let id = self.add(make()?, name);
             let replaced = self.cache.insert(miss, key, id);
+            reached!(CachedPolicyIsReplaced if replaced.is_some());
             self.replaced.extend(replaced.map(PolicyId::index));
             Ok(id)
         })
@@ -131,6 +148,7 @@ impl PolicyCache {
         if index == self.policies.len() {
             self.policies.push(None);
         }
+        debug_assert!(self.policies[index].is_none(), "a policy in use is replaced");
         let name = name.map(|name| String::from_utf8_lossy(name).into());
         let heavy = usize::from(policy.policy().grows());
         self.policies[index] = Some(CachedPolicy { policy, name, headers: OnceCell::new() });
@@ -175,7 +193,10 @@ impl PolicyCache {
 
     #[inline]
     fn cached(&self, id: PolicyId) -> &CachedPolicy {
-        self.policies[id.index()].as_ref().expect("a policy that was found is kept until `evict`")
+        let cached = self.policies[id.index()].as_ref();
+        let cached = cached.expect("a policy that was found is kept until `evict`");
+        debug_assert_eq!(cached.policy.policy().grows(), id.is_heavy(), "an id of another policy");
+        cached
     }
 
     /// Drops the policies that were replaced. No request uses a policy that was found any more, unless it compares the
@@ -189,9 +210,15 @@ impl PolicyCache {
         self.version = None;
         self.epoch += 1;
         for index in self.replaced.drain(..) {
+            debug_assert!(self.policies[index].is_some(), "a policy is replaced twice");
             self.policies[index] = None;
             self.free.push(index);
         }
+        debug_assert_eq!(
+            self.free.len(),
+            self.policies.iter().filter(|it| it.is_none()).count(),
+            "the free indexes are those without a policy"
+        );
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use sluicegate_commands::plain_error;
-use sluicegate_core::Timestamp;
+use sluicegate_core::{Timestamp, reached};
 use sluicegate_memory::{MemoryStore, SnapshotError, WhenFull};
 
 use crate::{
@@ -59,6 +59,7 @@ pub fn read(
     let file = match disk.open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            reached!(StateFileIsMissing);
             tracing::info!(path = %path.display(), "no state file yet: starting empty");
             return Ok(None);
         }
@@ -87,6 +88,7 @@ pub fn read(
             Err(io::Error::new(io::ErrorKind::InvalidInput, too_small))
         }
         Err(error) => {
+            reached!(StateFileIsDamaged);
             let aside = quarantine_path(path, now);
             disk.rename(path, &aside).map_err(cannot_read)?;
             let (path, aside) = (path.display(), aside.display());

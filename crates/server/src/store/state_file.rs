@@ -17,6 +17,7 @@ use std::{
 };
 
 use sluicegate_commands::plain_error;
+use sluicegate_core::reached;
 
 use crate::store::disk::{Disk, LockFile, NewFile, PathKind};
 
@@ -86,6 +87,7 @@ impl StateFile {
             Ok(written)
         })();
         if written.is_err() {
+            reached!(SnapshotFails);
             // The disk may be full, and an incomplete snapshot is useless.
             let _ = self.disk.remove(&temporary);
         } else {
@@ -102,6 +104,7 @@ impl StateFile {
             return Ok(());
         }
         self.lock = lock(&*self.disk, &self.path, &path)?;
+        reached!(LockOfStateFileIsLost);
         let text = format!(
             "`{}` was removed or replaced, so another server may have used the state file; locked again for \
              the next snapshot",
@@ -124,6 +127,7 @@ impl StateFile {
         let names = self.disk.file_names(&self.folder).unwrap_or_default();
         for name in names.iter().filter(|name| self.is_temporary(name)) {
             let path = self.folder.join(name);
+            reached!(TemporaryFileIsLeftOver);
             if let Err(error) = self.disk.remove(&path) {
                 tracing::warn!(path = %path.display(), %error, "cannot remove a temporary file");
             }

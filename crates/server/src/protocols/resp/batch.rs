@@ -4,7 +4,7 @@
 //! answered, in order, before any other command runs and at the end of what was read.
 
 use sluicegate_commands::{DecisionFormat, KeyOperation};
-use sluicegate_core::{KeyedOperation, Source};
+use sluicegate_core::{KeyedOperation, Source, reached};
 use sluicegate_resp::Writer;
 use smallvec::SmallVec;
 
@@ -41,6 +41,7 @@ impl<'a> Batch<'a> {
 
     #[inline]
     pub(super) fn push(&mut self, entry: BatchEntry<'a>) {
+        debug_assert!(self.first_heavy.is_none_or(|first| self.entries[first].policy.is_heavy()));
         if entry.policy.is_heavy() {
             self.first_heavy.get_or_insert(self.entries.len());
         }
@@ -137,8 +138,10 @@ impl<'a> Batch<'a> {
                     }
                 }
             });
+            debug_assert!(replied.next().is_none(), "a command of a batch has no reply");
         }
         if decided < entries.len() {
+            reached!(RestOfBatchIsDeferred);
             defer(&entries[decided..], &policies, session, out.len());
             session.end_turn();
         }

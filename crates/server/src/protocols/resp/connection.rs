@@ -19,7 +19,7 @@ use std::{
 };
 
 use bytes::BufMut;
-use sluicegate_core::{KeyedOperation, Timestamp};
+use sluicegate_core::{KeyedOperation, Timestamp, reached};
 use sluicegate_resp::{Arguments, Parser, Writer};
 use tokio::{
     io::{AsyncReadExt, AsyncWrite, AsyncWriteExt},
@@ -151,6 +151,7 @@ impl<'a> Connection<'a> {
                 return Ok(());
             }
             if let Some(overrun) = self.overrun {
+                reached!(ClientSendsTooMuchWhileItWaits);
                 self.reject(&overrun.to_string());
                 return Ok(());
             }
@@ -169,6 +170,7 @@ impl<'a> Connection<'a> {
                     Ok(0) => return Ok(()),
                     Ok(count) => self.turn += count,
                     Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
+                        reached!(LongCommandHasNoMemory);
                         self.reject(NO_MEMORY);
                         return Ok(());
                     }
@@ -180,6 +182,8 @@ impl<'a> Connection<'a> {
                     let now = shared.decider.now();
                     let left = self.due().map_or(CHECK_INTERVAL, |due| due.since(now));
                     if left.is_zero() {
+                        reached!(IdleClientIsClosed if self.incomplete_since.is_none());
+                        reached!(UnfinishedCommandIsClosed if self.incomplete_since.is_some());
                         worker.stats().idle.add();
                         return Ok(());
                     }
@@ -248,6 +252,8 @@ impl<'a> Connection<'a> {
                     return Ok(self.compact());
                 }
                 BatchEnd::Full | BatchEnd::Turn => {
+                    reached!(PipelineContinuesInNextTurn if matches!(end, BatchEnd::Turn) && self.start < self.unread.len());
+                    reached!(RepliesAreSentBeforeNextCommand if matches!(end, BatchEnd::Full));
                     self.flush().await?;
                     let is_over = matches!(end, BatchEnd::Turn)
                         || self.session.turn.is_over(self.session.shared.decider.now());
@@ -264,6 +270,7 @@ impl<'a> Connection<'a> {
                     self.flush().await?;
                 }
                 BatchEnd::Wait(waiting) => {
+                    reached!(CommandsComeBehindWaitingOne if self.start < self.unread.len());
                     self.flush().await?;
                     // Rare and large: boxed, so that not every connection has the space for it.
                     if !self.compact() || !Box::pin(self.wait(*waiting).instrument(span)).await? {
@@ -308,6 +315,11 @@ impl<'a> Connection<'a> {
         if unread.is_empty() {
             return BatchEnd::Done;
         }
+        debug_assert!(
+            self.worker.deferred.borrow().replies.is_empty(),
+            "operations of another connection are deferred"
+        );
+        debug_assert!(self.sent <= self.out.len(), "more is sent than there is");
         self.session.begin_batch();
         if self.out.capacity() == 0 {
             self.out = self.worker.buffers.take();
@@ -325,6 +337,7 @@ impl<'a> Connection<'a> {
                 None
             };
             if let Some((index, entry)) = repeated {
+                reached!(CommandIsRepeated);
                 self.start += before - unread.len();
                 self.session.count_call(index);
                 batch.push(entry);
@@ -336,6 +349,7 @@ impl<'a> Connection<'a> {
                     Ok(true) => {}
                     Ok(false) => break BatchEnd::Done,
                     Err(error) => {
+                        reached!(ProtocolErrorBehindCommands if !batch.entries.is_empty());
                         batch.decide(&self.session, &mut self.out);
                         Writer::new(&mut self.out, self.session.version)
                             .error(format!("ERR {error}"));
@@ -410,6 +424,10 @@ impl<'a> Connection<'a> {
 
     /// Records when the client sent commands: the last batch ran the bytes between `start` and `self.start`.
     fn record_times(&mut self, start: usize, end: &BatchEnd) {
+        debug_assert!(
+            start <= self.start && self.start <= self.unread.len(),
+            "more runs than is read"
+        );
         if self.start > start {
             self.last_command = self.session.now;
             self.incomplete_since = None;
@@ -426,7 +444,9 @@ impl<'a> Connection<'a> {
         for _ in 0..MAX_UNREAD / CHUNK {
             let read = poll_fn(|context| Poll::Ready(self.poll_read(context))).await;
             let Poll::Ready(count) = read else { break };
-            if count? == 0 || !self.answer().await? {
+            let count = count?;
+            reached!(CommandsArriveAsServerStops if count > 0);
+            if count == 0 || !self.answer().await? {
                 break;
             }
             yield_now().await;
@@ -471,6 +491,7 @@ impl Connection<'_> {
                 // The next command that waits continues it: otherwise the server would notice a client that has left after
                 // its last command.
                 let since = *self.stalled_since.get_or_insert_with(Instant::now);
+                reached!(BytesOfWaitingClientAreLeftUnread);
                 sleep_until(since + MAX_STALL).await;
                 self.overrun = Some(overrun);
             }
@@ -609,6 +630,7 @@ impl Connection<'_> {
     /// both are counted.
     async fn send_slowly(&mut self) -> io::Result<()> {
         self.pause();
+        reached!(ClientIsSlowToRead);
         if !self.compact() {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
@@ -616,6 +638,7 @@ impl Connection<'_> {
         self.sent = 0;
         self.out.shrink_to_fit();
         if !self.out_reserved.resize_for_payload(self.out.len()) {
+            reached!(RepliesHaveNoMemory);
             self.worker.stats().slow.add();
             return Err(io::ErrorKind::OutOfMemory.into());
         }
@@ -623,6 +646,7 @@ impl Connection<'_> {
         match timeout(most, poll_fn(|context| self.poll_send(context))).await {
             Ok(sent) => sent?,
             Err(_) => {
+                reached!(ClientDoesNotRead);
                 self.worker.stats().slow.add();
                 return Err(io::ErrorKind::TimedOut.into());
             }
@@ -680,6 +704,10 @@ impl Connection<'_> {
         let found = self.parser.shrink();
         let bytes = if left <= SMALL { 0 } else { self.unread.capacity() + found };
         let fits = self.unread_reserved.resize_for_payload(bytes);
+        debug_assert!(
+            !fits || self.unread_reserved.bytes() >= self.unread.capacity() || left <= SMALL,
+            "unread bytes are kept without a reservation"
+        );
         if !fits {
             self.reject(NO_MEMORY);
         }
@@ -772,6 +800,7 @@ impl Connection<'_> {
             fits
         };
         if !fits {
+            reached!(DeferredOperationsHaveNoMemory);
             // None was applied: the error replaces the first of their replies.
             known.truncate(deferred.replies.first().map_or(0, |reply| reply.offset));
             known.append(&mut self.out);
@@ -796,6 +825,7 @@ impl Connection<'_> {
         let shared = self.session.shared;
         let mut reserved = shared.buffers.reserve_nothing();
         if !reserved.resize_for_payload(request.reserved_bytes()) {
+            reached!(WaitingRequestHasNoMemory);
             self.reject(NO_MEMORY);
             return Ok(true);
         }
@@ -804,7 +834,10 @@ impl Connection<'_> {
             // Most are answered immediately, without a read.
             biased;
             answer = wait::wait(&shared.decider, &mut request, stopping) => answer,
-            left = self.left() => return left.map(|()| false),
+            left = self.left() => {
+                reached!(ClientLeavesWhileItWaits);
+                return left.map(|()| false);
+            }
         };
         let (stats, operations) = (self.worker.stats(), request.attempted());
         let writer = &mut Writer::new(&mut self.out, self.session.version);

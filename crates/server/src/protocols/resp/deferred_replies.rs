@@ -72,6 +72,7 @@ impl PendingCount {
             false => decider.read(key, now, |_, _| ()).await?.is_some(),
         };
         (self.counted, self.count) = (self.counted + 1, self.count + i64::from(has_state));
+        debug_assert!(self.count.unsigned_abs() <= self.counted as u64, "a key counts twice");
         Ok(true)
     }
 }
@@ -130,6 +131,10 @@ impl StoreOperation {
 impl DeferredReplies {
     /// Defers an operation.
     pub(super) fn push(&mut self, reply: DeferredReply) {
+        debug_assert!(
+            self.replies.last().is_none_or(|last| last.offset <= reply.offset),
+            "a reply belongs before that of an earlier command"
+        );
         let (keys, bytes) = reply.operation.size();
         self.keys += keys;
         self.bytes += keys * OPERATION_BYTES + bytes;
@@ -144,7 +149,14 @@ impl DeferredReplies {
     }
 
     /// Bytes until all replies are there.
-    pub(super) const fn size(&self) -> usize {
+    pub(super) fn size(&self) -> usize {
+        #[cfg(debug_assertions)]
+        {
+            let sizes = self.replies.iter().map(|it| it.operation.size());
+            let (keys, bytes) = sizes.fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
+            assert_eq!(keys, self.keys, "the keys are those of all operations");
+            assert_eq!(keys * OPERATION_BYTES + bytes, self.bytes, "bytes of all operations");
+        }
         self.bytes + self.largest
     }
 }

@@ -29,6 +29,10 @@ pub(super) async fn answer_deferred(
     known: &[u8],
     out: &mut Vec<u8>,
 ) {
+    debug_assert!(
+        deferred.replies.last().is_none_or(|last| last.offset <= known.len()),
+        "a deferred reply belongs behind the known ones"
+    );
     let mut copied = 0;
     for DeferredReply { offset, version, now, operation } in deferred.replies {
         out.extend_from_slice(&known[copied..offset]);
@@ -94,6 +98,7 @@ async fn decide(
     let (decider, stats) = (&*worker.shared.decider, worker.stats());
     let operations: Vec<_> = pending.iter().map(PendingDecision::keyed).collect();
     let answers = decider.decide_many(worker.turns(), &operations, now).await;
+    debug_assert_eq!(answers.len(), pending.len(), "one answer for each operation");
     for (answer, PendingDecision { entry: pending, .. }) in answers.into_iter().zip(pending) {
         match answer {
             Ok(answer) => {
@@ -139,6 +144,7 @@ pub(super) fn answer_all(
     writer: &mut Writer<'_>,
 ) {
     let stats = worker.stats();
+    debug_assert!(answer.each().len() <= operations.len(), "more decisions than keys");
     for (it, decision) in operations.iter().zip(answer.each()) {
         stats.decided(answer.source, decision);
         stats.sampler.note(it.key, decision, Cause::policy(it.policy.policy()));
