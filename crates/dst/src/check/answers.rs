@@ -1,6 +1,6 @@
 //! Checks of operations on one key.
 
-use std::time::Duration;
+use std::{mem, sync::Arc, time::Duration};
 
 use sluicegate_conformance::{Invocation, OracleSubject, Subject as _};
 use sluicegate_core::{
@@ -16,7 +16,6 @@ use super::{
     },
 };
 use crate::{oracle::on_key, time::HostClock};
-use std::sync::Arc;
 
 /// For how many milliseconds denials are kept beyond the time that they are cached: longer than a process is paused.
 const KEPT: u64 = 5_000;
@@ -95,9 +94,13 @@ impl Checks {
             }
         }
         key.uses(policy, event);
-        // Clients return no units of a leased key, but requests that wait return what they have reserved.
+        let key_is_leased = key.is_leased();
+        // Others than leases return what a request has taken in vain, which may have drained.
+        let requested = key.requested.get_mut(&(process, kind)).filter(|it| **it > 0);
+        let is_of_request =
+            key_is_leased && requested.is_some_and(|it| mem::replace(it, *it - 1) > 0);
         let drained = match kind {
-            Kind::Other("refund", returned) if at > state.disturbed_until => {
+            Kind::Other("refund", returned) if at > state.disturbed_until && !is_of_request => {
                 clock.is_some_and(|(_, next)| key.returns_drained(number, returned, next))
             }
             _ => false,

@@ -33,6 +33,8 @@ text! {
         Flood { key: usize, count: usize },
         /// Takes from `count` keys of a flood, from the one with the number `first` on.
         Revisit { flood: usize, first: usize, count: usize },
+        /// Takes from `count` keys, each under a policy of its own, from the one with the number `first` on.
+        OwnPolicies { first: usize, count: usize },
         /// The clock of the host is set by so many milliseconds while the process does not run next.
         StepClock { millis: i64 },
         /// The table is saved to its file, while the next steps are taken.
@@ -157,6 +159,9 @@ fn plan(seed: u64, random: &Random) -> Plan<Table> {
     if random.chance(20) {
         steps.extend(reductions(random));
     }
+    if random.chance(8) {
+        steps.extend(own_policies(random));
+    }
     steps.sort_by_key(|step| step.at);
     Plan { seed, world, keys, steps }
 }
@@ -246,4 +251,14 @@ fn reductions(random: &Random) -> Vec<Step<Action>> {
         steps.push(Step { at, process: 0, action });
     }
     steps
+}
+
+/// More policies than there is space for their numbers, of which some have recovered when others come. Some keys come again.
+fn own_policies(random: &Random) -> Vec<Step<Action>> {
+    let most = *random.pick(&[200, 2_000, 8_000]);
+    let step = |_| {
+        let (first, count) = (random.index(most), 1 + random.index(most));
+        Step { at: random.below(SPAN), process: 0, action: Action::OwnPolicies { first, count } }
+    };
+    (0..random.between(3, 8)).map(step).collect()
 }

@@ -75,6 +75,9 @@ struct TableWorld<'a> {
     is_saving: bool,
     keys: Vec<Key>,
     floods: Vec<Flood>,
+    /// Keys with a policy each, of this start of the process.
+    own: BTreeMap<usize, OracleSubject>,
+    starts: u64,
     violation: Option<String>,
 }
 
@@ -110,6 +113,8 @@ impl<'a> TableWorld<'a> {
             is_saving: false,
             keys,
             floods: Vec::new(),
+            own: BTreeMap::new(),
+            starts: 0,
             violation: None,
         })
     }
@@ -234,6 +239,7 @@ impl TableWorld<'_> {
             Action::UsePolicy { key, policy } => self.keys[*key].used = *policy,
             Action::Flood { key, count } => self.flood(*key, *count),
             Action::Revisit { flood, first, count } => self.revisit(*flood, *first, *count),
+            Action::OwnPolicies { first, count } => self.own_policies(*first, *count)?,
             Action::StepClock { millis } => self.step += millis * 1000,
             Action::Save { steps } => self.save(*steps)?,
             Action::FillDisk { kib } => self.disk.fill(kib << 10),
@@ -377,6 +383,8 @@ impl TableWorld<'_> {
         }
         self.check_names("after a start");
         self.store = Arc::new(loaded.unwrap_or_else(|| empty(&self.random, self.table)));
+        self.own.clear();
+        self.starts += 1;
 
         let usage = self.store.usage();
         self.note(format_args!("started with {usage:?}"));
@@ -577,6 +585,37 @@ impl TableWorld<'_> {
             saved: Presence::Absent,
             visited: BTreeMap::new(),
         });
+    }
+
+    /// Takes from keys that have a policy each.
+    fn own_policies(&mut self, first: usize, count: usize) -> Result<()> {
+        let store = Arc::clone(&self.store);
+        for index in first..first + count {
+            let (now, before) = (self.now(), self.table_full());
+            let name = format!("own{}-{index}", self.starts);
+            let policy: PreparedPolicy = format!("gcra:1/{}ms", 100 + index).parse()?;
+            let numbered = store.numbered(&policy, now);
+            let decision = store.apply_numbered(name.as_bytes(), &numbered, now, TAKE);
+            let decision = decision.map_err(|error| error.to_string());
+            let state = self.own.entry(index).or_default();
+            let mut after = state.clone();
+            let expected = after.apply(on_key(policy.policy(), TAKE, now));
+            if self.store.usage().table_full > before {
+                // It has no place, and therefore no state.
+                *state = OracleSubject::default();
+            } else if expected == decision {
+                *state = after;
+            } else {
+                self.violate(format_args!(
+                    "exactness: {name} under {} at {now}: {decision:?}, not {expected:?}",
+                    policy.policy()
+                ));
+                break;
+            }
+        }
+        self.note(format_args!("took under {count} policies"));
+        self.check_bounds();
+        Ok(())
     }
 
     /// Takes from keys of a flood again.
