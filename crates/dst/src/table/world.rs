@@ -593,7 +593,10 @@ impl TableWorld<'_> {
         for index in first..first + count {
             let (now, before) = (self.now(), self.table_full());
             let name = format!("own{}-{index}", self.starts);
-            let policy: PreparedPolicy = format!("gcra:1/{}ms", 100 + index).parse()?;
+            // Most recover soon, so that their numbers are free while the keys of others still have theirs.
+            let (units, unit) = if index % 8 == 0 { (1, "h") } else { (1 + index % 50, "ms") };
+            let policy = format!("gcra:{units}/{}{unit}", 10 + index / 8);
+            let policy: PreparedPolicy = policy.parse()?;
             let numbered = store.numbered(&policy, now);
             let decision = store.apply_numbered(name.as_bytes(), &numbered, now, TAKE);
             let decision = decision.map_err(|error| error.to_string());
