@@ -11,7 +11,7 @@ mod figures;
 mod fuzz;
 mod install;
 mod loom;
-mod mutants;
+mod planted;
 mod python;
 mod screenshots;
 mod shell;
@@ -55,8 +55,9 @@ cargo xtask COMMAND
                                    deterministic simulation: production code in one thread and in
                                    virtual time, with faults, by seed (docs/testing.md)
   dst --fresh                      runs seeds for two minutes that no other commit has run
-  dst --mutants [NAME]             plants bugs, one at a time, and prints when the simulation
-                                   finds each; takes some thirty minutes
+  dst --planted [NAME | FILE] [--seeds N] [--seconds N]
+                                   plants bugs of crates/dst/planted.toml, or of FILE, one at a time, and prints
+                                   after how many of N seeds (10000) the simulation finds each
   loom                             model checks of what threads share in the in-memory table, and
                                    leases under random schedules of threads
   soak [PACKAGE...]                the tests of faults and bounds in their full sizes, of all packages
@@ -99,8 +100,7 @@ fn run() -> Result<()> {
         ["bench", rest @ ..] => bench::run(rest),
         ["fuzz", rest @ ..] => fuzz::run(rest),
         ["dst", "--fresh"] => dst::run_fresh(),
-        ["dst", "--mutants"] => mutants::run(""),
-        ["dst", "--mutants", name] => mutants::run(name),
+        ["dst", "--planted", rest @ ..] => planted::run(rest),
         ["dst", rest @ ..] => dst::run(rest),
         ["loom"] => loom::run(),
         ["soak", packages @ ..] => soak::run(packages),

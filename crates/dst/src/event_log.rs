@@ -8,17 +8,13 @@ use std::{
 use parking_lot::Mutex;
 use sluicegate_core::Operation;
 
-use crate::{
-    recording::{Mark, MarkKind, Recording},
-    time::VirtualTime,
-};
+use crate::time::VirtualTime;
 
 /// The output of events beside their hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
     Nothing,
     Text,
-    Picture,
 }
 
 /// Operations on keys, as text.
@@ -48,7 +44,6 @@ impl<'a, I: Iterator<Item = (&'a [u8], Operation<'a>)> + Clone> fmt::Display for
 pub(crate) struct EventLog {
     time: VirtualTime,
     output: Output,
-    recording: Mutex<Recording>,
     state: Mutex<Hash>,
 }
 
@@ -72,7 +67,7 @@ impl EventLog {
     /// An empty log.
     pub(crate) fn new(time: VirtualTime, output: Output) -> Self {
         let state = Mutex::new(Hash { hash: 0xcbf2_9ce4_8422_2325, events: 0 });
-        Self { time, output, recording: Mutex::default(), state }
+        Self { time, output, state }
     }
 
     /// Adds an event.
@@ -89,18 +84,6 @@ impl EventLog {
         if self.output == Output::Text {
             print_line(format_args!("{millis:>7} ms  {event}"));
         }
-    }
-
-    /// Records an answer for the picture.
-    pub(crate) fn mark(&self, at: u64, process: usize, kind: MarkKind) {
-        if self.output == Output::Picture {
-            self.recording.lock().marks.push(Mark { at, process, kind });
-        }
-    }
-
-    /// The recorded events.
-    pub(crate) fn take_recording(&self) -> Recording {
-        std::mem::take(&mut self.recording.lock())
     }
 
     /// The hash of all events, and their number.

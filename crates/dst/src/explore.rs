@@ -8,16 +8,18 @@ use std::{
 
 use anyhow::Result;
 use parking_lot::Mutex;
+use sluicegate_core::marks;
 
 use crate::{
     event_log::{Output, print_line},
-    plan::Plan,
-    run::run,
-    shrink,
+    plan::{AnyPlan, KINDS, from_seed},
 };
 
 /// One seed of every `TWICE` runs twice, and both runs must be equal. The kind of a plan depends on no multiple of it.
 const TWICE: u64 = 13;
+
+/// A run of so many seeds must reach each mark of production code.
+const MANY: u64 = 10_000;
 
 /// Which seeds are run, and how.
 #[derive(Clone, Copy, Debug)]
@@ -30,42 +32,10 @@ pub(crate) struct Seeds {
     pub(crate) jobs: usize,
     /// Whether a violation is shrunk to a script.
     pub(crate) shrinks: bool,
-    /// Whether plans of each kind are run, in the order of [`Kind::ALL`].
-    pub(crate) kinds: [bool; Kind::ALL.len()],
-    /// The plan of a seed.
-    pub(crate) plan: fn(u64) -> Plan,
-}
-
-/// The subject of a plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// With one server.
-    Processes,
-    Cluster,
-    Table,
-    Server,
-}
-
-impl Kind {
-    /// All of them, with their names.
-    pub(crate) const ALL: [(Self, &str); 4] = [
-        (Self::Processes, "processes"),
-        (Self::Cluster, "cluster"),
-        (Self::Table, "table"),
-        (Self::Server, "server"),
-    ];
-
-    const fn of(plan: &Plan) -> Self {
-        if plan.server.is_some() {
-            Self::Server
-        } else if plan.table.is_some() {
-            Self::Table
-        } else if plan.cluster.is_some() {
-            Self::Cluster
-        } else {
-            Self::Processes
-        }
-    }
+    /// Whether it is printed how often each mark of production code was reached.
+    pub(crate) marks: bool,
+    /// Whether plans of each kind are run, in the order of [`KINDS`].
+    pub(crate) kinds: [bool; KINDS.len()],
 }
 
 /// All runs together.
@@ -88,7 +58,7 @@ impl Totals {
         {
             self.violation = Some((seed, violation.clone()));
         }
-        let (millis, took) = &mut self.times[ran.kind as usize];
+        let (millis, took) = &mut self.times[ran.kind];
         (*millis, *took) = (*millis + ran.millis, *took + ran.took);
         self.seeds += 1;
         self.events += ran.events;
@@ -99,7 +69,8 @@ impl Totals {
 
 /// A run of a seed.
 struct SeedRun {
-    kind: Kind,
+    /// The index of its kind.
+    kind: usize,
     millis: u64,
     took: Duration,
     events: u64,
@@ -120,11 +91,12 @@ pub(crate) fn explore(seeds: Seeds) -> Result<bool> {
             if seed - seeds.first >= seeds.count {
                 break;
             }
-            if seeds.kinds.contains(&false) && !seeds.kinds[Kind::of(&(seeds.plan)(seed)) as usize]
-            {
+            let plan = from_seed(seed);
+            let kind = KINDS.iter().position(|it| *it == plan.kind()).unwrap_or_default();
+            if !seeds.kinds[kind] {
                 continue;
             }
-            let ran = run_plan(seed, &(seeds.plan)(seed))
+            let ran = run_plan(seed, kind, &*plan)
                 .inspect_err(|_| ends.store(true, Ordering::Relaxed))?;
             if ran.violation.is_some() {
                 ends.store(true, Ordering::Relaxed);
@@ -142,16 +114,16 @@ pub(crate) fn explore(seeds: Seeds) -> Result<bool> {
     if let Some((seed, violation)) = totals.violation {
         print_line(format_args!("seed {seed}: {violation}"));
         if seeds.shrinks {
-            let script = shrink::shrink(&(seeds.plan)(seed))?;
+            let script = from_seed(seed).shrink()?;
             print_line(format_args!(
                 "# the shortest script that shows it, for --script:\n{script}"
             ));
         }
         return Ok(false);
     }
-    let speeds = Kind::ALL.iter().zip(totals.times).filter(|it| it.1.0 > 0);
+    let speeds = KINDS.iter().zip(totals.times).filter(|it| it.1.0 > 0);
     let speeds: Vec<_> = speeds
-        .map(|((_, name), (millis, took))| {
+        .map(|(name, (millis, took))| {
             let speed = millis as f64 / 1000.0 / took.as_secs_f64().max(1e-9);
             format!("{name} {speed:.0} times")
         })
@@ -165,20 +137,37 @@ pub(crate) fn explore(seeds: Seeds) -> Result<bool> {
         totals.seeds as f64 / begin.elapsed().as_secs_f64(),
         speeds.join(", ")
     ));
-    Ok(true)
+    Ok(check_marks(&seeds, totals.seeds))
+}
+
+/// Prints how often each mark was reached, if that is asked for, or those that were not in a run of many seeds of all kinds.
+/// Returns whether all were, as far as the run had to reach them.
+fn check_marks(seeds: &Seeds, count: u64) -> bool {
+    let counts = marks::counts();
+    if seeds.marks {
+        for line in counts.chunks(4) {
+            let line: Vec<_> = line.iter().map(|(name, count)| format!("{name} {count}")).collect();
+            print_line(format_args!("{}", line.join(", ")));
+        }
+    }
+    let missed: Vec<_> = counts.iter().filter(|it| it.1 == 0).map(|it| it.0).collect();
+    let must_reach = cfg!(debug_assertions) && count >= MANY && !seeds.kinds.contains(&false);
+    if must_reach && !missed.is_empty() {
+        print_line(format_args!("never reached: {}", missed.join(", ")));
+        return false;
+    }
+    true
 }
 
 #[expect(clippy::disallowed_methods, reason = "how long it takes is printed")]
-fn run_plan(seed: u64, plan: &Plan) -> Result<SeedRun> {
+fn run_plan(seed: u64, kind: usize, plan: &dyn AnyPlan) -> Result<SeedRun> {
     let started = Instant::now();
-    let outcome = run(plan, Output::Nothing)?;
+    let outcome = plan.run(Output::Nothing)?;
     let took = started.elapsed();
     let mut violation = outcome.violation.clone();
-    if cfg!(tokio_unstable) && seed.is_multiple_of(TWICE) && run(plan, Output::Nothing)? != outcome
-    {
+    if cfg!(tokio_unstable) && seed.is_multiple_of(TWICE) && plan.run(Output::Nothing)? != outcome {
         violation.get_or_insert_with(|| "two runs differ".to_owned());
     }
-    let kind = Kind::of(plan);
     let (millis, events, hash) = (outcome.millis, outcome.events, outcome.hash);
     Ok(SeedRun { kind, millis, took, events, hash, violation })
 }
@@ -200,8 +189,8 @@ mod tests {
             minutes: u64::MAX,
             jobs: 2,
             shrinks: true,
-            kinds: [true; Kind::ALL.len()],
-            plan: Plan::from_seed,
+            marks: false,
+            kinds: [true; KINDS.len()],
         };
         assert!(explore(seeds).unwrap(), "a seed violates what is printed above");
     }

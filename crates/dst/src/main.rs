@@ -5,31 +5,22 @@
 //! it to users.
 
 mod check;
-mod checked_store;
 mod event_log;
 mod explore;
 mod generate;
-mod host;
-mod library;
 mod meter;
 mod network;
 mod oracle;
-mod outcome;
-mod picture;
 mod plan;
-mod plan_check;
-mod process;
 mod random;
-mod recording;
 mod redis_model;
 mod run;
-mod script;
 mod server;
-mod serving;
+mod shared;
 mod shrink;
 mod table;
+mod text;
 mod time;
-mod words;
 
 use std::{env, fs, process::ExitCode};
 
@@ -37,30 +28,27 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{
     event_log::{Output, print_line},
-    explore::{Kind, Seeds, explore},
-    outcome::RunOutcome,
-    plan::Plan,
+    explore::{Seeds, explore},
+    plan::{AnyPlan, KINDS, from_seed},
 };
 
 /// More threads than this make no sense.
 const MAX_JOBS: usize = 256;
 
 const HELP: &str = "\
-usage: cargo xtask dst [--seeds N] [--from SEED] [--minutes M] [--jobs N] [--only KINDS | --three-servers]
-       cargo xtask dst --replay SEED [--three-servers] [--html FILE | --svg FILE]
-       cargo xtask dst --script FILE [--html FILE | --svg FILE]
+usage: cargo xtask dst [--seeds N] [--from SEED] [--minutes M] [--jobs N] [--only KINDS]
+       cargo xtask dst --replay SEED
+       cargo xtask dst --script FILE
 
   --seeds N      runs N seeds (1000), the first of which is --from (0)
   --minutes M    stops after M minutes
   --jobs N       runs seeds in N threads (1)
   --only KINDS   runs only these kinds of seeds: processes (with one server), cluster, table, server
-  --three-servers  runs plans of three servers of Sluicegate with a shared store and eight clients: these
-                 measure the speed
   --replay SEED  runs one seed, and prints what happens
   --script FILE  runs a script, and prints what happens
-  --html FILE    writes a page with a picture of the run in place of its events
-  --svg FILE     writes the picture alone
-  --no-shrink    prints no script for a violation";
+  --no-shrink    prints no script for a violation
+  --marks        prints how often each state was reached that production code marks. A run of 10000 seeds
+                 fails if it never reached one";
 
 fn main() -> ExitCode {
     run::watch_panics();
@@ -82,11 +70,10 @@ fn command(arguments: &[String]) -> Result<bool> {
         minutes: u64::MAX,
         jobs: 1,
         shrinks: true,
+        marks: false,
         kinds: [true; 4],
-        plan: Plan::from_seed,
     };
-    let (mut replayed, mut script): (Option<u64>, Option<Plan>) = (None, None);
-    let mut drawn: Option<Drawn<'_>> = None;
+    let (mut replayed, mut script): (Option<u64>, Option<Box<dyn AnyPlan>>) = (None, None);
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().with_context(|| format!("{word} needs a value"));
@@ -101,54 +88,34 @@ fn command(arguments: &[String]) -> Result<bool> {
             "--jobs" => seeds.jobs = usize::try_from(number()?)?.clamp(1, MAX_JOBS),
             "--only" => {
                 let names: Vec<_> = value()?.split(',').collect();
-                seeds.kinds = Kind::ALL.map(|(_, name)| names.contains(&name));
-                let is_known = |name: &&str| Kind::ALL.iter().any(|it| it.1 == *name);
-                if let Some(name) = names.iter().find(|it| !is_known(it)) {
-                    bail!("invalid --only `{name}`: expected processes, cluster, table or server");
+                seeds.kinds = KINDS.map(|name| names.contains(&name));
+                if let Some(name) = names.iter().find(|it| !KINDS.contains(it)) {
+                    bail!("invalid --only `{name}`: expected {}", KINDS.join(", "));
                 }
             }
-            "--three-servers" => seeds.plan = Plan::of_three_servers,
             "--no-shrink" => seeds.shrinks = false,
+            "--marks" => seeds.marks = true,
             "--replay" => replayed = Some(number()?),
             "--script" => {
                 let path = value()?;
                 let text = fs::read_to_string(path).with_context(|| path.clone())?;
-                script = Some(text.parse()?);
+                script = Some(plan::read(&text)?);
             }
-            "--html" => drawn = Some((value()?, picture::page)),
-            "--svg" => drawn = Some((value()?, picture::svg)),
             _ => bail!("unknown option `{word}`"),
         }
     }
-    match (script.or_else(|| replayed.map(seeds.plan)), drawn) {
-        (Some(plan), None) => replay(&plan),
-        (Some(plan), Some(drawn)) => draw(&plan, drawn),
-        (None, None) => explore(seeds),
-        (None, Some(_)) => bail!("--html and --svg need --replay or --script"),
+    match script.or_else(|| replayed.map(from_seed)) {
+        Some(plan) => replay(&*plan),
+        None => explore(seeds),
     }
 }
 
-/// A file, and its content.
-type Drawn<'a> = (&'a String, fn(&Plan, &RunOutcome) -> String);
-
-/// Runs one plan, and prints its events.
-fn replay(plan: &Plan) -> Result<bool> {
-    let outcome = run::run(plan, Output::Text)?;
+/// Runs one plan, and prints its events and the violation. Returns whether there was none.
+fn replay(plan: &dyn AnyPlan) -> Result<bool> {
+    let outcome = plan.run(Output::Text)?;
     print_line(format_args!("{} events, hash {:016x}", outcome.events, outcome.hash));
-    Ok(report(&outcome))
-}
-
-/// Runs one plan, and writes a picture of it.
-fn draw(plan: &Plan, (path, drawing): Drawn<'_>) -> Result<bool> {
-    let outcome = run::run(plan, Output::Picture)?;
-    fs::write(path, drawing(plan, &outcome)).with_context(|| path.clone())?;
-    Ok(report(&outcome))
-}
-
-/// Prints the violations. Returns whether there were none.
-fn report(outcome: &RunOutcome) -> bool {
     if let Some(violation) = &outcome.violation {
         print_line(format_args!("violation: {violation}"));
     }
-    outcome.violation.is_none()
+    Ok(outcome.violation.is_none())
 }

@@ -41,13 +41,6 @@ impl Meter {
         self.admitted.iter().map(|it| it.2).sum()
     }
 
-    /// The excess after each admission: milliseconds of virtual time, and hundredths of units.
-    pub(crate) fn levels(&self, limit: &Gcra) -> Vec<(u64, u64)> {
-        let unit = u128::from(as_micros(limit.period()));
-        let hundredths = |excess: u128| u64::try_from(excess * 100 / unit).unwrap_or(u64::MAX);
-        self.exact(limit, (1, 1)).map(|(at, excess)| (at, hundredths(excess))).collect()
-    }
-
     /// The greatest excess in units, rounded up, under `part / whole` of the rate of `limit`.
     pub(crate) fn excess(&self, limit: &Gcra, share: (u32, u32)) -> u64 {
         self.excesses(limit, share).map(|it| it.1).max().unwrap_or_default()

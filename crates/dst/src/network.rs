@@ -18,15 +18,33 @@ use tokio::{
     time::{Instant, Sleep, sleep_until},
 };
 
-use crate::{random::RandomByTime, time::VirtualTime};
+use crate::{random::RandomByTime, text::text, time::VirtualTime};
 
 /// The direction of a pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
+enum Direction {
     /// From a process to the server.
     Request,
     /// From the server to a process.
     Reply,
+}
+
+text! {
+    /// A fault of a link.
+    pub(crate) units LinkFault {
+        /// Requests are held back.
+        CutRequests,
+        /// Replies are held back.
+        CutReplies,
+        /// Both.
+        Cut,
+        /// The connections end.
+        ResetLink,
+        /// The connections vanish, and neither end notices it.
+        LoseLink,
+        /// Everything takes `amount` milliseconds longer.
+        SlowLink,
+    }
 }
 
 /// The path between a process and the server.
@@ -55,16 +73,31 @@ impl Link {
         Arc::new(Self { random, time: VirtualTime::start(), state: Mutex::new(state) })
     }
 
+    /// Something goes wrong for `span` milliseconds. Returns how many connections are lost that have an end in use.
+    pub(crate) fn fail(&self, fault: LinkFault, span: u64, amount: u64) -> usize {
+        let span = Duration::from_millis(span);
+        match fault {
+            LinkFault::CutRequests => self.block(Direction::Request, span),
+            LinkFault::CutReplies => self.block(Direction::Reply, span),
+            LinkFault::Cut => {
+                self.block(Direction::Request, span);
+                self.block(Direction::Reply, span);
+            }
+            LinkFault::ResetLink => self.reset(),
+            LinkFault::LoseLink => return self.lose(),
+            LinkFault::SlowLink => {
+                let until = Instant::now() + span;
+                self.state.lock().slow = (until, Duration::from_millis(amount));
+            }
+        }
+        0
+    }
+
     /// Holds back everything in this direction.
-    pub(crate) fn block(&self, direction: Direction, span: Duration) {
+    fn block(&self, direction: Direction, span: Duration) {
         let mut state = self.state.lock();
         let until = &mut state.blocked_until[direction as usize];
         *until = (*until).max(Instant::now() + span);
-    }
-
-    /// Delays everything.
-    pub(crate) fn slow_down(&self, delay: Duration, span: Duration) {
-        self.state.lock().slow = (Instant::now() + span, delay);
     }
 
     /// Ends all connections: both sides read an error.
@@ -76,7 +109,7 @@ impl Link {
 
     /// Loses all connections: no side notices it, and no bytes arrive any more. Returns the number of those that have an end in
     /// use.
-    pub(crate) fn lose(&self) -> usize {
+    fn lose(&self) -> usize {
         let mut used = 0;
         for pipe in self.state.lock().pipes.drain(..) {
             used += usize::from(Arc::strong_count(&pipe) > 1);
@@ -240,11 +273,6 @@ impl Stream {
         pipe.chunks.push_back((at, bytes[..count].iter().copied().collect()));
         pipe.wake();
         Ok(count)
-    }
-
-    /// Whether the end of the bytes that are read here has arrived, behind those that are not read yet.
-    pub(crate) fn ends_now(&self) -> bool {
-        self.read.lock().end.is_some_and(|(at, _)| at <= Instant::now())
     }
 
     fn close(&self) {

@@ -1,70 +1,111 @@
-//! The plan of a run: the processes, policies and keys, and the steps at set times. A plan is made from a seed
-//! (`generate`), or read from a script (`script`).
+//! The plan of a run: a world, keys with policies, and the actions at set times. A plan is made from a seed, or read from
+//! a script, which is a plan as text: a line for the seed, the world, each key and each step.
+//!
+//! ```text
+//! seed 7
+//! shared processes 2 denial_cache 1000 cluster -
+//! key gcra:10/1s:burst=5 16 local=1/2 gcra:20/1s 0 deny
+//! 120 0 request 0 take 2
+//! 130 1 request 0 take 1 0 peek 1
+//! 400 1 use-policy 0 1
+//! 500 0 fault - restart-server 40 1000
+//! ```
+//!
+//! A key has one or more policies, each with the units of its leases and its fallback. A step has a time in milliseconds, a
+//! process, and an action with its fields in the order of the type.
 
-use std::time::Duration;
+use std::{
+    fmt::{self, Debug, Display},
+    str::FromStr,
+    time::Duration,
+};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use sluicegate_core::{OnError, Operation, PreparedPolicy};
-use sluicegate_memory::WhenFull;
-use sluicegate_server::simulation::SimulatedProtocol;
 
-use crate::server::{DescriptorPlan, ServerPlan};
+use crate::{
+    event_log::Output,
+    random::Random,
+    run::{RunOutcome, run},
+    server::Server,
+    shared::Shared,
+    shrink::shrink,
+    table::Table,
+    text::{Text, Words, number, push, text},
+};
+
+/// What a plan runs in: production code with its surroundings.
+pub(crate) trait World: Text + Clone + Debug + PartialEq + 'static {
+    type Action: Action;
+    /// The word with which its line in a script begins.
+    const NAME: &str;
+
+    /// The plan of a seed.
+    fn generate(seed: u64, random: &Random) -> Plan<Self>;
+
+    /// The kind of plans, one of [`KINDS`].
+    fn kind(&self) -> &'static str {
+        Self::NAME
+    }
+
+    /// The number of processes or clients that steps name.
+    fn processes(&self) -> usize {
+        1
+    }
+
+    /// Whether it can run an action, beyond the names of keys and policies.
+    fn check(&self, _action: &Self::Action) -> Result<()> {
+        Ok(())
+    }
+
+    fn run(plan: &Plan<Self>, output: Output) -> Result<RunOutcome>;
+
+    /// Simpler worlds, for shrinking.
+    fn simpler(&self, _keys: &[KeyPlan]) -> Vec<Self> {
+        Vec::new()
+    }
+
+    /// A key that no step names is left out.
+    fn leave_out_key(&mut self, _key: usize) {}
+}
+
+/// The action of a step.
+pub(crate) trait Action: Text + Clone + Debug + PartialEq {
+    /// The keys that it names, and the policy of the last one.
+    fn names(&mut self) -> (Vec<&mut usize>, Option<usize>);
+
+    /// The requests that it sends at once, of which some can be left out.
+    fn requests(&mut self) -> Option<&mut Requests> {
+        None
+    }
+
+    /// One action in place of two.
+    fn merged(&self, _other: &Self) -> Option<Self> {
+        None
+    }
+}
+
+/// Operations on keys.
+pub(crate) type Requests = Vec<(usize, Request)>;
 
 /// A run, except for the choices that its seed makes while it runs: delays of the network, clocks and jitter.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Plan {
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Plan<W: World> {
     pub(crate) seed: u64,
-    /// Processes that share the server.
-    pub(crate) processes: usize,
-    /// How long a process repeats a denial from its cache, in milliseconds.
-    pub(crate) denial_cache: u64,
-    /// A cluster instead of the server that the processes share.
-    pub(crate) cluster: Option<ClusterPlan>,
-    /// Processes that are servers of Sluicegate, and the protocols of their clients. The others use the store and the library themselves.
-    pub(crate) serving: Vec<(usize, SimulatedProtocol)>,
-    /// A table in memory instead of the processes and their server.
-    pub(crate) table: Option<TablePlan>,
-    /// A server of Sluicegate instead of the processes, which are then its clients.
-    pub(crate) server: Option<ServerPlan>,
+    pub(crate) world: W,
     pub(crate) keys: Vec<KeyPlan>,
     /// In the order of their times.
-    pub(crate) steps: Vec<Step>,
+    pub(crate) steps: Vec<Step<W::Action>>,
 }
 
-impl Plan {
-    /// The protocol of the clients of a process, if it is a server of Sluicegate.
-    pub(crate) fn serves(&self, process: usize) -> Option<SimulatedProtocol> {
-        self.serving.iter().find(|it| it.0 == process).map(|it| it.1)
-    }
-
-    /// Whether processes share a server of Redis.
-    pub(crate) const fn has_processes(&self) -> bool {
-        self.table.is_none() && self.server.is_none()
-    }
-}
-
-/// A cluster, with a replica for each shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ClusterPlan {
-    pub(crate) shards: usize,
-    /// The hash tags that the names of keys have in turn; 0: none.
-    pub(crate) tags: usize,
-    /// Whether no key is served while a shard has no primary.
-    pub(crate) needs_all: bool,
-}
-
-impl ClusterPlan {
-    /// Primaries and replicas.
-    pub(crate) const fn nodes(&self) -> usize {
-        2 * self.shards
-    }
-}
-
-/// A table in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TablePlan {
-    pub(crate) max_bytes: usize,
-    pub(crate) when_full: WhenFull,
+/// An action at a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Step<A> {
+    /// In milliseconds since the start.
+    pub(crate) at: u64,
+    /// The process that it concerns; any, for a fault of the server.
+    pub(crate) process: usize,
+    pub(crate) action: A,
 }
 
 /// The policies of a key, of which the first is used at first.
@@ -89,273 +130,40 @@ impl PolicyPlan {
     }
 }
 
-/// An action at a time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Step {
-    /// In milliseconds since the start.
-    pub(crate) at: u64,
-    /// The process that it concerns; any, for a fault of the server.
-    pub(crate) process: usize,
-    pub(crate) action: Action,
-}
-
-/// The action of a step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
-    /// Operations on keys, in one call if there are several.
-    Request(Vec<(usize, Request)>),
-    /// Takes, peeks or holds of several keys, all or none, which differ only in their cost. If `timeout` is more than 0, they
-    /// may wait for that many milliseconds at the server.
-    All { requests: Vec<(usize, Request)>, timeout: u64 },
-    /// A take or a hold that may wait for up to `timeout` milliseconds: at the server, or in the library of its process.
-    Wait { key: usize, request: Request, timeout: u64 },
-    /// A permit of the library.
-    Permit(PermitPlan),
-    /// Adds `count` items to the shaper that the process has for a key.
-    Push { key: usize, count: usize },
-    /// Takes `cost` units from `key` by `count` commands, which a client of a server sends at once.
-    Pipeline { key: usize, cost: u32, count: usize },
-    /// The process uses another policy for a key from now on. A server of Sluicegate reloads its rules.
-    UsePolicy { key: usize, policy: usize },
-    /// Envoy requests a decision on descriptors with a number of hits. Negative ones are given back.
-    Describe { hits: i64, descriptors: Vec<DescriptorPlan> },
-    /// The server of Sluicegate reloads rules that change nothing.
-    Reload(ReloadedRules),
-    /// Takes from `count` keys that no step has named, under the policy of `key`.
-    Flood { key: usize, count: usize },
-    /// Takes from `count` keys of a flood, from the one with the number `first` on.
-    Revisit { flood: usize, first: usize, count: usize },
-    /// Something goes wrong, for `span` milliseconds.
-    Fault { kind: FaultKind, span: u64, amount: i64 },
-    /// The same to one node of a cluster, or between it and a process.
-    NodeFault { node: usize, kind: FaultKind, span: u64, amount: i64 },
-}
-
-/// Rules that change nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReloadedRules {
-    /// Those in force.
-    Same,
-    /// The first error is found late, after policies that have changed.
-    Invalid,
-}
-
-/// A permit of the library: its units and its lifetime.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PermitPlan {
-    pub(crate) key: usize,
-    pub(crate) cost: u32,
-    /// Its lifetime, how long its client waits for it, and how long the client keeps it, in milliseconds.
-    pub(crate) ttl: u64,
-    pub(crate) timeout: u64,
-    pub(crate) kept: u64,
-    pub(crate) end: PermitEnd,
-    /// Whether it is renewed while it is kept.
-    pub(crate) is_kept_alive: bool,
-}
-
-/// How a permit ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PermitEnd {
-    /// It is settled for this many units.
-    Settled(u32),
-    Dropped,
-    /// The request for it is dropped after this many milliseconds, if it has no answer by then.
-    Cancelled(u64),
-}
-
-/// A fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FaultKind {
-    /// Requests of a process are held back.
-    CutRequests,
-    /// Replies to a process are held back.
-    CutReplies,
-    /// Both.
-    Cut,
-    /// The connections of a process end.
-    ResetLink,
-    /// The connections of a process vanish, and neither end notices it.
-    LoseLink,
-    /// Everything between a process and the server takes `amount` milliseconds longer.
-    SlowLink,
-    /// The server does not run.
-    PauseServer,
-    /// The server ends, and starts again without the writes of the last `amount` milliseconds.
-    RestartServer,
-    /// A replica takes over, without the writes of the last `amount` milliseconds.
-    FailOver,
-    /// The primary of a shard ends for `span`. After half of it, at most half a second, its replica takes over, without the writes of the
-    /// last `amount` milliseconds.
-    LosePrimary,
-    /// The slot of the key `amount` moves to the shard of a node, key by key.
-    MigrateSlot,
-    /// A node of a cluster gets no change of the slots.
-    StaleMap,
-    /// The next script runs for `span` milliseconds. After `amount`, if it is not zero, the server replies that it is busy.
-    SlowScript,
-    /// The server drops its scripts.
-    FlushScripts,
-    /// The server accepts no writes.
-    ReadOnly,
-    /// The server has no memory for writes.
-    OutOfMemory,
-    /// The clock of the server is set forward by `amount` milliseconds, or back.
-    StepClock,
-    /// The clock of a server stands still, and goes on from there.
-    StopClock,
-    /// A process does not run.
-    PauseProcess,
-    /// A process ends, and another one replaces it.
-    RestartProcess,
-    /// The same, but it returns its leases first.
-    CloseProcess,
-    /// The table is saved to its file, while the next `amount` steps are taken.
-    Save,
-    /// The disk is full after `amount` KiB of the next file.
-    FillDisk,
-    /// The operation of the disk after `amount` others fails.
-    FailDisk,
-    /// The power fails instead of the operation of the disk after `amount` others; 0: now. Bytes that were not synced
-    /// are lost in part.
-    FailPower,
-    /// The process ends, and starts again from the last file. The bound of its table is now `amount` KiB; 0: as before.
-    Crash,
-    /// The same, but it saves its table first.
-    Stop,
-    /// The same as a crash, but the file is cut by `amount` bytes, or one of its bits has changed if that is 0.
-    Damage,
-}
-
-impl FaultKind {
-    /// All of them, with their names in scripts.
-    pub(crate) const ALL: [(Self, &str); 28] = [
-        (Self::CutRequests, "cut-requests"),
-        (Self::CutReplies, "cut-replies"),
-        (Self::Cut, "cut"),
-        (Self::ResetLink, "reset-link"),
-        (Self::LoseLink, "lose-link"),
-        (Self::SlowLink, "slow-link"),
-        (Self::PauseServer, "pause-server"),
-        (Self::RestartServer, "restart-server"),
-        (Self::FailOver, "fail-over"),
-        (Self::LosePrimary, "lose-primary"),
-        (Self::MigrateSlot, "migrate-slot"),
-        (Self::StaleMap, "stale-map"),
-        (Self::SlowScript, "slow-script"),
-        (Self::FlushScripts, "flush-scripts"),
-        (Self::ReadOnly, "read-only"),
-        (Self::OutOfMemory, "out-of-memory"),
-        (Self::StepClock, "step-clock"),
-        (Self::StopClock, "stop-clock"),
-        (Self::PauseProcess, "pause-process"),
-        (Self::RestartProcess, "restart-process"),
-        (Self::CloseProcess, "close-process"),
-        (Self::Save, "save"),
-        (Self::FillDisk, "fill-disk"),
-        (Self::FailDisk, "fail-disk"),
-        (Self::FailPower, "fail-power"),
-        (Self::Crash, "crash"),
-        (Self::Stop, "stop"),
-        (Self::Damage, "damage"),
-    ];
-
-    /// Whether it happens to a table in memory.
-    pub(crate) const fn is_of_table(self) -> bool {
-        matches!(
-            self,
-            Self::StepClock
-                | Self::Save
-                | Self::FillDisk
-                | Self::FailDisk
-                | Self::FailPower
-                | Self::Crash
-                | Self::Stop
-                | Self::Damage
-        )
+impl Text for PolicyPlan {
+    fn write(&self, out: &mut String) {
+        push(out, &self.policy);
+        self.lease.write(out);
+        push(out, self.on_error.as_str());
+        if let OnError::Local(share) = self.on_error {
+            out.push_str(&format!("={share}"));
+        }
     }
 
-    /// Whether it happens to processes and their server.
-    pub(crate) const fn is_of_processes(self) -> bool {
-        matches!(self, Self::StepClock) || !self.is_of_table() && !self.is_of_cluster()
-    }
-
-    /// Whether it happens only to nodes of clusters.
-    pub(crate) const fn is_of_cluster(self) -> bool {
-        matches!(self, Self::LosePrimary | Self::MigrateSlot | Self::StaleMap)
-    }
-
-    /// Whether it happens to one node of a cluster, or between a process and it.
-    pub(crate) const fn is_of_node(self) -> bool {
-        let is_of_process =
-            matches!(self, Self::PauseProcess | Self::RestartProcess | Self::CloseProcess);
-        self.is_of_cluster() || self.is_of_processes() && !is_of_process
-    }
-
-    /// Whether it happens to a client of a server of Sluicegate: a client that is paused does not read, one that closes connects
-    /// again for its next request.
-    pub(crate) const fn is_of_client(self) -> bool {
-        matches!(
-            self,
-            Self::CutRequests
-                | Self::CutReplies
-                | Self::Cut
-                | Self::ResetLink
-                | Self::LoseLink
-                | Self::SlowLink
-                | Self::PauseProcess
-                | Self::CloseProcess
-        )
-    }
-
-    /// Whether it happens to one process, or between it and the server.
-    pub(crate) const fn is_of_one_process(self) -> bool {
-        matches!(
-            self,
-            Self::CutRequests
-                | Self::CutReplies
-                | Self::Cut
-                | Self::ResetLink
-                | Self::LoseLink
-                | Self::SlowLink
-                | Self::PauseProcess
-                | Self::RestartProcess
-                | Self::CloseProcess
-        )
-    }
-
-    /// Whether answers may be fallbacks while it lasts, and a while after it.
-    pub(crate) const fn disturbs(self) -> bool {
-        // A slow script begins later, and a primary is replaced before it is back.
-        !matches!(
-            self,
-            Self::FlushScripts
-                | Self::StepClock
-                | Self::StopClock
-                | Self::MigrateSlot
-                | Self::StaleMap
-                | Self::LosePrimary
-                | Self::SlowScript
-        )
+    fn read(words: &mut Words<'_>) -> Result<Self> {
+        let (policy, lease) = (words.word()?.to_owned(), u32::read(words)?);
+        Ok(Self { policy, lease, on_error: words.word()?.parse()? })
     }
 }
 
-/// An operation of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Request {
-    Take(u32),
-    Peek(u32),
-    Charge(u32),
-    Refund(u32),
-    /// With the longest wait in milliseconds.
-    Reserve(u32, u64),
-    Reset,
-    /// The number of the hold, its units, its lifetime in milliseconds.
-    Hold(u64, u32, u64),
-    /// The number of the hold, and the units used.
-    Settle(u64, Option<u32>),
-    /// The number of the hold, its lifetime in milliseconds.
-    Renew(u64, u64),
+text! {
+    /// An operation of a client.
+    #[derive(Copy)]
+    pub(crate) enum Request {
+        Take(cost: u32),
+        Peek(cost: u32),
+        Charge(cost: u32),
+        Refund(cost: u32),
+        /// With the longest wait in milliseconds.
+        Reserve(cost: u32, wait: u64),
+        Reset,
+        /// The number of the hold, its units, its lifetime in milliseconds.
+        Hold(id: u64, cost: u32, ttl: u64),
+        /// The number of the hold, and the units used.
+        Settle(id: u64, used: Option<u32>),
+        /// The number of the hold, its lifetime in milliseconds.
+        Renew(id: u64, ttl: u64),
+    }
 }
 
 impl Request {
@@ -405,6 +213,175 @@ impl Request {
             }
             Self::Settle(_, used) => Operation::Settle { id, used },
             Self::Renew(_, ttl) => Operation::Renew { id, ttl: Some(Duration::from_millis(ttl)) },
+        }
+    }
+}
+
+impl Display for Request {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = String::new();
+        self.write(&mut text);
+        formatter.write_str(text.trim_start())
+    }
+}
+
+/// The request that follows the first one as its own, if both are takes of one key: of all units.
+pub(crate) fn merged_takes(first: &Requests, second: &Requests) -> Option<Requests> {
+    match (&first[..], &second[..]) {
+        (&[(key, Request::Take(one))], &[(other, Request::Take(two))]) if key == other => {
+            Some(vec![(key, Request::Take(one.saturating_add(two)))])
+        }
+        _ => None,
+    }
+}
+
+impl<A: Action> Display for Step<A> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = String::new();
+        self.action.write(&mut text);
+        write!(formatter, "{} {}{text}", self.at, self.process)
+    }
+}
+
+impl<W: World> Display for Plan<W> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (mut world, mut keys) = (String::new(), String::new());
+        self.world.write(&mut world);
+        for key in &self.keys {
+            keys.push_str("key");
+            key.0.write(&mut keys);
+            keys.push('\n');
+        }
+        write!(formatter, "seed {}\n{}{world}\n{keys}", self.seed, W::NAME)?;
+        self.steps.iter().try_for_each(|step| writeln!(formatter, "{step}"))
+    }
+}
+
+impl<W: World> FromStr for Plan<W> {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let (mut seed, mut world, mut keys, mut steps) = (0, None, Vec::new(), Vec::new());
+        for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            let mut words = Words::of(line);
+            let mut read = || -> Result<()> {
+                match words.word()? {
+                    "seed" => seed = u64::read(&mut words)?,
+                    "key" => keys.push(KeyPlan(Text::read(&mut words)?)),
+                    name if name == W::NAME => world = Some(W::read(&mut words)?),
+                    at => {
+                        let (at, process) = (number(at)?, usize::read(&mut words)?);
+                        steps.push(Step { at, process, action: Text::read(&mut words)? });
+                    }
+                }
+                ensure!(words.peek().is_none(), "the line is too long");
+                Ok(())
+            };
+            read().with_context(|| format!("invalid line `{line}`"))?;
+        }
+        let plan = Self { seed, world: world.context("a script names a world")?, keys, steps };
+        ensure!(plan.keys.iter().all(|key| !key.0.is_empty()), "a key needs a policy");
+        for step in &plan.steps {
+            plan.check_names(step.clone()).with_context(|| format!("invalid line `{step}`"))?;
+        }
+        Ok(plan)
+    }
+}
+
+impl<W: World> Plan<W> {
+    /// Whether it can be run.
+    pub(crate) fn is_valid(&self) -> bool {
+        self.steps.iter().all(|step| self.check_names(step.clone()).is_ok())
+    }
+
+    /// Whether all names of a step exist.
+    fn check_names(&self, mut step: Step<W::Action>) -> Result<()> {
+        ensure!(step.process < self.world.processes(), "unknown process `{}`", step.process);
+        ensure!(step.action.requests().is_none_or(|it| !it.is_empty()), "no requests");
+        let (keys, policy) = step.action.names();
+        for key in keys {
+            let policies = self.keys.get(*key).map_or(0, |it| it.0.len());
+            ensure!(policy.unwrap_or_default() < policies, "unknown key or policy");
+        }
+        self.world.check(&step.action)
+    }
+}
+
+/// The kinds of plans.
+pub(crate) const KINDS: [&str; 4] = ["processes", "cluster", "table", "server"];
+
+/// A plan of any world.
+pub(crate) trait AnyPlan: Display {
+    /// One of [`KINDS`].
+    fn kind(&self) -> &'static str;
+
+    fn run(&self, output: Output) -> Result<RunOutcome>;
+
+    /// The shortest plan found whose violation is of the same kind.
+    fn shrink(&self) -> Result<Box<dyn AnyPlan>>;
+}
+
+impl<W: World> AnyPlan for Plan<W> {
+    fn kind(&self) -> &'static str {
+        self.world.kind()
+    }
+
+    fn run(&self, output: Output) -> Result<RunOutcome> {
+        run(self, output)
+    }
+
+    fn shrink(&self) -> Result<Box<dyn AnyPlan>> {
+        Ok(Box::new(shrink(self)?))
+    }
+}
+
+/// The plan of a seed.
+pub(crate) fn from_seed(seed: u64) -> Box<dyn AnyPlan> {
+    let random = &Random::new(seed, "plan");
+    match Random::new(seed, "kind").below(100) {
+        0..20 => Box::new(Table::generate(seed, random)),
+        20..35 => Box::new(Server::generate(seed, random)),
+        _ => Box::new(Shared::generate(seed, random)),
+    }
+}
+
+/// The plan that a script is.
+pub(crate) fn read(script: &str) -> Result<Box<dyn AnyPlan>> {
+    let names = |name| script.lines().any(|line| line.split_whitespace().next() == Some(name));
+    Ok(match () {
+        () if names(Table::NAME) => Box::new(script.parse::<Plan<Table>>()?),
+        () if names(Server::NAME) => Box::new(script.parse::<Plan<Server>>()?),
+        () => Box::new(script.parse::<Plan<Shared>>()?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plan_of_a_seed_survives_as_text() {
+        for seed in 0..200 {
+            let text = from_seed(seed).to_string();
+            assert_eq!(read(&text).unwrap().to_string(), text, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn script_with_an_error_names_the_line() {
+        let head = "shared processes 1 denial_cache 0 cluster -\nkey gcra:1/1s 0 deny\n";
+        for (line, expected) in [
+            ("10 0 request 1 take 1", "unknown key"),
+            ("10 3 request 0 take 1", "unknown process `3`"),
+            ("10 0 request 0 steal 1", "invalid `steal`"),
+            ("10 0 fault - flood 1 1", "invalid `flood`"),
+            ("10 0 use-policy 0 1", "unknown key or policy"),
+            ("10 0 fault 0 fail-over 1 1", "unknown node `0`"),
+            ("x 0 request 0 take 1", "invalid number `x`"),
+        ] {
+            let error = read(&format!("{head}{line}")).err().unwrap();
+            let text = format!("{error:#}");
+            assert!(text.contains(line) && text.contains(expected), "{text}");
         }
     }
 }

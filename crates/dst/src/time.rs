@@ -50,6 +50,8 @@ struct ClockState {
     start: i64,
     /// The millisecond of the last reading, and the readings in it.
     last: (u64, u64),
+    /// The last reading.
+    latest: Timestamp,
     /// From and until when it stands still, in milliseconds.
     stopped: Option<(u64, u64)>,
 }
@@ -62,7 +64,12 @@ impl HostClock {
             // A day ends during the run.
             start = MIDNIGHT - random.below(8_000_000);
         }
-        let state = ClockState { start: start.cast_signed(), last: (0, 0), stopped: None };
+        let state = ClockState {
+            start: start.cast_signed(),
+            last: (0, 0),
+            latest: Timestamp::EPOCH,
+            stopped: None,
+        };
         let drift = random.below(401).cast_signed() - 200;
         Self { time, drift, state: Mutex::new(state) }
     }
@@ -74,7 +81,12 @@ impl HostClock {
         let start = first.state.lock().start;
         let other = |_| {
             let start = start + random.below(apart).cast_signed();
-            let state = Mutex::new(ClockState { start, last: (0, 0), stopped: None });
+            let state = Mutex::new(ClockState {
+                start,
+                last: (0, 0),
+                latest: Timestamp::EPOCH,
+                stopped: None,
+            });
             Self { time, drift: random.below(401).cast_signed() - 200, state }
         };
         (0..nodes).map(other).collect()
@@ -88,7 +100,21 @@ impl HostClock {
         state.last = (millis, reads);
         let part = (reads * 7).min(700).cast_signed();
         let micros = state.start + self.elapsed(millis) + part;
-        Timestamp::saturating_from_micros(u64::try_from(micros).unwrap_or_default())
+        state.latest = Timestamp::saturating_from_micros(u64::try_from(micros).unwrap_or_default());
+        state.latest
+    }
+
+    /// The last reading, which no earlier one exceeds if it was never set.
+    pub(crate) fn latest(&self) -> Timestamp {
+        self.state.lock().latest
+    }
+
+    /// The earliest time that the next reading can be, if it was never set.
+    pub(crate) fn next(&self) -> Timestamp {
+        let state = self.state.lock();
+        let micros = state.start + self.elapsed(self.time.millis());
+        let begin = Timestamp::saturating_from_micros(u64::try_from(micros).unwrap_or_default());
+        begin.max(state.latest)
     }
 
     /// The moment that it shows: that at which it stopped, or now.

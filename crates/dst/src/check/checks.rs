@@ -1,5 +1,6 @@
 //! The state of the checks of a run, and its changes by faults.
 
+use std::sync::Arc;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -7,17 +8,13 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use sluicegate_core::{Counters, PreparedPolicy, Timestamp};
+use sluicegate_core::{Answer, Counters, PreparedPolicy, Retry, Source, Timestamp};
 
 use super::key_state::{Allowance, AppliedMultiKey, CheckedKey, KeysWithCosts};
-use crate::{recording::AdmittedByKey, time::VirtualTime};
+use crate::time::{HostClock, VirtualTime};
 
 /// The time after a fault within which everything works again, in milliseconds (`docs/testing.md`).
 pub(crate) const RECOVERY: u64 = 2_500;
-/// How much later than its deadline an operation may be answered, in milliseconds: the resolution of timers.
-pub(super) const TIMER_RESOLUTION_MS: u64 = 2;
-/// How much readings of clocks may differ over the time of a cached denial: 0.7 ms each, and 0.4 ms of drift.
-pub(super) const CLOCK_ERROR: Duration = Duration::from_millis(3);
 
 /// The checks of a run.
 #[derive(Debug)]
@@ -34,8 +31,11 @@ pub(crate) struct Checks {
 pub(super) struct CheckState {
     pub(super) violation: Option<String>,
     pub(super) keys: BTreeMap<Vec<u8>, CheckedKey>,
-    /// The number of each process among all that were started.
+    /// The number of each process among all that were started, and the clocks of all by number.
     pub(super) numbers: Vec<u64>,
+    pub(super) clocks: BTreeMap<u64, Arc<HostClock>>,
+    /// Events so far: requests, decisions and changes by faults.
+    events: u64,
     /// Processes that have been replaced by others, but still run: their indexes.
     pub(super) replaced: Vec<usize>,
     /// Until when each process does not run, in milliseconds.
@@ -66,8 +66,7 @@ impl Checks {
         deadline: u64,
         keys: impl Iterator<Item = (Vec<u8>, Vec<PreparedPolicy>)>,
     ) -> Self {
-        let keys =
-            keys.map(|(key, policies)| (key, CheckedKey::new(policies, processes))).collect();
+        let keys = keys.map(|(key, policies)| (key, CheckedKey::new(policies))).collect();
         let (numbers, paused_until) = (vec![0; processes], vec![0; processes]);
         let connecting_until = vec![0; processes];
         let state = CheckState {
@@ -80,11 +79,6 @@ impl Checks {
         };
         let state = Mutex::new(state);
         Self { time, processes, denial_cache, deadline, state }
-    }
-
-    /// How long a denial is cached, and for how long a reply may be under way.
-    pub(super) const fn caching(&self) -> (u64, u64) {
-        (self.denial_cache, self.deadline)
     }
 
     /// Records a violation, unless there is one already.
@@ -106,20 +100,8 @@ impl Checks {
     /// A process does not run for `span` milliseconds.
     pub(crate) fn paused(&self, process: usize, span: u64) {
         let now = self.time.millis();
-        let state = &mut *self.state.lock();
-        let until = &mut state.paused_until[process];
+        let until = &mut self.state.lock().paused_until[process];
         *until = (*until).max(now + span);
-        for key in state.keys.values_mut() {
-            let loose_until = &mut key.loose_until[process];
-            if *loose_until >= now {
-                *loose_until += span;
-            }
-        }
-    }
-
-    /// For how many milliseconds a process is still paused.
-    pub(crate) fn pause_left(&self, process: usize) -> u64 {
-        self.state.lock().paused_until[process].saturating_sub(self.time.millis())
     }
 
     /// Another process takes the place of one that still runs.
@@ -136,20 +118,21 @@ impl Checks {
     pub(crate) fn clock_stepped(&self, key: &[u8], from: Timestamp, to: Timestamp) {
         let now = self.time.millis();
         let state = &mut *self.state.lock();
+        let event = state.event();
         let Some(key) = state.keys.get_mut(key) else { return };
         let back = u64::try_from(from.since(to).as_millis()).unwrap_or(u64::MAX);
         key.held_until = key.held_until.max(now) + back;
         key.stepped(now);
-        key.loosen(None, now, self.caching(), &state.paused_until);
+        key.loosened = event;
         key.admitted.step(now, from, to);
     }
 
     /// A key ended before its state did. Denials that are cached may come from that state.
     pub(crate) fn ended_early(&self, key: &[u8]) {
-        let now = self.time.millis();
         let state = &mut *self.state.lock();
+        let event = state.event();
         if let Some(key) = state.keys.get_mut(key) {
-            key.loosen(None, now, self.caching(), &state.paused_until);
+            key.loosened = event;
         }
     }
 
@@ -202,11 +185,12 @@ impl Checks {
     pub(crate) fn lost(&self, key: &[u8]) {
         let now = self.time.millis();
         let state = &mut *self.state.lock();
+        let event = state.event();
         if let Some(key) = state.keys.get_mut(key) {
             if key.lost_at.replace(now) != Some(now) {
                 key.allow(now, Allowance::Loss);
             }
-            key.loosen(None, now, self.caching(), &state.paused_until);
+            key.loosened = event;
         }
     }
 
@@ -237,13 +221,6 @@ impl Checks {
         }
     }
 
-    /// The admitted units of each key whose bound is known.
-    pub(crate) fn admitted(&self) -> Vec<AdmittedByKey> {
-        let state = self.state.lock();
-        let keys = state.keys.iter().filter(|(_, key)| key.admitted.units() > 0);
-        keys.filter_map(|(name, key)| key.recorded(name, self.processes as u64)).collect()
-    }
-
     /// The run ends: the admitted units must be within their bounds.
     pub(crate) fn finish(&self) {
         let now = self.time.millis();
@@ -259,7 +236,169 @@ impl Checks {
 }
 
 impl CheckState {
+    /// The number of the next event.
+    pub(super) fn event(&mut self) -> u64 {
+        self.events += 1;
+        self.events
+    }
+
     pub(super) fn violate(&mut self, now: u64, what: fmt::Arguments<'_>) {
         self.violation.get_or_insert_with(|| format!("after {now} ms: {what}"));
+    }
+}
+
+// Checks of the features that the library adds to its store: waits, permits and shapers.
+
+/// A request that has waited.
+#[derive(Debug)]
+pub(crate) struct FinishedWait<'a> {
+    pub(crate) process: usize,
+    pub(crate) key: &'a [u8],
+    /// In milliseconds: how long it might wait, when it was sent, and for how long its process was paused since then.
+    pub(crate) timeout: u64,
+    pub(crate) sent: u64,
+    pub(crate) paused: u64,
+    /// Whether it waited for a hold, and whether it has a time of departure.
+    pub(crate) is_hold: bool,
+    pub(crate) departs: bool,
+    /// None, if the store failed.
+    pub(crate) answer: Option<&'a Answer>,
+}
+
+impl Checks {
+    /// A request that has waited has its answer.
+    pub(crate) fn waited(&self, waited: &FinishedWait<'_>) {
+        let took = self.time.millis() - waited.sent;
+        // The last attempt may begin when the timeout ends, and be two operations.
+        let most = waited.timeout + 2 * self.deadline + waited.paused;
+        let problem = if took > most {
+            Some("liveness: a wait after its timeout")
+        } else {
+            waited.answer.and_then(|answer| self.check_waited(waited, took, answer))
+        };
+        if let Some(problem) = problem {
+            self.violation(format_args!(
+                "{problem}: process {}, key {}: {waited:?} took {took} ms",
+                waited.process,
+                waited.key.escape_ascii()
+            ));
+        }
+    }
+
+    fn check_waited(
+        &self,
+        waited: &FinishedWait<'_>,
+        took: u64,
+        answer: &Answer,
+    ) -> Option<&'static str> {
+        let elapsed = Duration::from_millis(took);
+        if answer.allowed() {
+            let is_early = !waited.is_hold && elapsed < answer.delay();
+            return is_early.then_some("waiting: a request passes before its delay is over");
+        }
+        let is_certain = matches!(answer.source, Source::Store | Source::Cache);
+        let Some(Retry::After(after)) = answer.retry() else { return None };
+        // It is denied until it would depart in time.
+        if !is_certain || waited.departs || waited.paused > 0 {
+            return None;
+        }
+        if !self.is_calm_since(waited.process, waited.key, waited.sent) {
+            return None;
+        }
+        // A denial that is recorded may begin a window, and let the request pass earlier.
+        let is_recorded = |policy: &PreparedPolicy| policy.policy().records_denials();
+        let state = self.state.lock();
+        let key = state.keys.get(waited.key);
+        if !waited.is_hold && key.is_some_and(|it| it.policies.iter().any(is_recorded)) {
+            return None;
+        }
+        drop(state);
+        let left = Duration::from_millis(waited.timeout).saturating_sub(elapsed);
+        let gives_up = if waited.is_hold {
+            // Another client may settle at any time.
+            !left.is_zero()
+        } else {
+            after < left
+        };
+        gives_up.then_some("waiting: a request is denied that had time to wait")
+    }
+
+    /// Whether nothing has gone wrong with a key since then, as far as a process can see, and its clock was not set.
+    pub(crate) fn is_calm_since(&self, process: usize, key: &[u8], millis: u64) -> bool {
+        let state = self.state.lock();
+        let is_before = |at: Option<u64>| at.is_none_or(|at| at < millis);
+        let is_calm =
+            |key: &CheckedKey| is_before(key.stepped_at.last().copied()) && is_before(key.lost_at);
+        state.disturbed_until < millis
+            && state.keys.get(key).is_none_or(is_calm)
+            && !state.is_connecting(process, millis)
+    }
+
+    /// Whether the server has lost writes of the key since then.
+    pub(crate) fn has_lost(&self, key: &[u8], millis: u64) -> bool {
+        let state = self.state.lock();
+        let lost_at = state.keys.get(key).and_then(|key| key.lost_at);
+        lost_at.is_some_and(|at| at >= millis)
+    }
+
+    /// Whether the clock of the key was set since then.
+    pub(crate) fn has_stepped(&self, key: &[u8], millis: u64) -> bool {
+        let state = self.state.lock();
+        let stepped_at = state.keys.get(key).and_then(|key| key.stepped_at.last().copied());
+        stepped_at.is_some_and(|at| at >= millis)
+    }
+
+    /// How often a client has reset the key.
+    pub(crate) fn resets(&self, key: &[u8]) -> u64 {
+        self.state.lock().keys.get(key).map_or(0, |key| key.resets)
+    }
+
+    /// A client got a permit of this hold.
+    pub(crate) fn got_permit(&self, id: &[u8]) {
+        self.state.lock().permits.insert(id.to_vec());
+    }
+
+    /// Whether a client ever had a permit of this hold.
+    pub(crate) fn has_permit(&self, id: &[u8]) -> bool {
+        self.state.lock().permits.contains(id)
+    }
+
+    /// The number of an item that is added to a shaper of the key.
+    pub(crate) fn pushed(&self, key: &[u8]) -> u64 {
+        let state = &mut *self.state.lock();
+        let Some(key) = state.keys.get_mut(key) else { return 0 };
+        key.items += 1;
+        key.items
+    }
+
+    /// A shaper releases an item.
+    pub(crate) fn released(&self, key: &[u8], millis: u64) {
+        let state = &mut *self.state.lock();
+        if let Some(key) = state.keys.get_mut(key) {
+            key.released.admit(millis, Timestamp::EPOCH + Duration::from_millis(millis), 1);
+        }
+    }
+
+    /// Shapers release at most the rate, and one item of each process that has a time already. Each time that the
+    /// server lost writes or its clock was set, those items do not count any more, and one item is released at once.
+    pub(crate) fn check_released(&self) {
+        let state = &mut *self.state.lock();
+        let excess = state.keys.iter().find_map(|(name, key)| {
+            let limit = key.policies.first()?.policy().as_gcra()?;
+            // An item of each process has a time, and is released at it, whatever the key has become since then.
+            let given = (self.processes + state.replaced.len()) as u64;
+            // The first item, and one for the resolution of timers.
+            let bound = 2 + given + key.breaks() * (given + 1);
+            let excess = key.released.excess(limit, (1, 1));
+            (excess > bound).then(|| {
+                format!(
+                    "safety: shapers of {} under {limit} release {excess} items beyond the rate, at most {bound}",
+                    name.escape_ascii()
+                )
+            })
+        });
+        if let Some(text) = excess {
+            state.violate(self.time.millis(), format_args!("{text}"));
+        }
     }
 }

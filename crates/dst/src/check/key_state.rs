@@ -1,12 +1,22 @@
 //! The data about a key during a run, and its bounds.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use sluicegate_core::{
-    Decision, Gcra, GcraName, OnError, Operation, Policy, PreparedPolicy, Timestamp,
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+    time::Duration,
 };
 
-use crate::{meter::Meter, recording::AdmittedByKey};
+use sluicegate_conformance::{OracleSubject, Subject as _};
+use sluicegate_core::{
+    Decision, Gcra, GcraName, OnError, Operation, Policy, PreparedPolicy, Retry, Share, Timestamp,
+};
+
+use crate::{meter::Meter, oracle::on_key};
+
+/// The longest time that a message travels without a fault, by a clock that is 200 parts per million too fast.
+const TRAVEL: Duration = Duration::from_micros(1_001);
+/// Upper bound on the states that a key may have in a fallback.
+const MAX_STATES: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct CheckedKey {
@@ -19,15 +29,17 @@ pub(super) struct CheckedKey {
     /// Those that answers on several keys seem to have, each of which the fallback may have decided in the same way: they may
     /// belong to another request.
     pub(super) uncertain: Vec<Application>,
-    /// Until when a denial that each process has cached may be out of date, in milliseconds; the last one is that of all
-    /// processes that have been replaced by others, but still run.
-    pub(super) loose_until: Vec<u64>,
-    /// Requests of each process that have no answer yet.
-    pub(super) open: Vec<(usize, Kind)>,
+    /// Denials of the server, which processes may repeat.
+    pub(super) denials: Vec<KnownDenial>,
+    pub(super) denials_to_prune: usize,
+    /// The last event after which a cached denial may be out of date.
+    pub(super) loosened: u64,
+    /// The states of the key in the fallbacks of processes.
+    pub(super) fallbacks: BTreeMap<u64, FallbackStates>,
     /// Takes, charges and refunds of a number of units that clients have requested from each process, less those that the server applied.
     pub(super) requested: BTreeMap<(usize, Kind), u64>,
-    /// The units of leases, of each process.
-    pub(super) leases: BTreeMap<usize, LeasedUnits>,
+    /// The units of leases, of each process by its number.
+    pub(super) leases: BTreeMap<u64, LeasedUnits>,
     /// When the server last lost writes of this key.
     pub(super) lost_at: Option<u64>,
     /// Until when the key may be denied because its clock was set back, in milliseconds.
@@ -55,25 +67,153 @@ pub(super) struct LeasedUnits {
     pub(super) taken: u64,
     pub(super) used: u64,
     pub(super) returned: u64,
-    /// When the debt after its last take has drained, and when it took, in milliseconds.
-    pub(super) owed_until: Option<(Timestamp, u64)>,
+    /// When the debt after its last take has drained, by the clock of the process.
+    pub(super) owed_until: Timestamp,
 }
 
-impl LeasedUnits {
-    /// The units that the process still owes at `time`, which is `at` milliseconds after the start. None: that is not known,
-    /// because the clock was set. Units that were taken before that drain by the clock of the process, and may come back after
-    /// a later take.
-    fn owed(&self, limit: &Gcra, (at, time): (u64, Timestamp), stepped_at: &[u64]) -> Option<u64> {
-        let (until, taken_at) = self.owed_until?;
-        let (period, rate) = (limit.period().as_micros().max(1), u128::from(limit.limit()));
-        let drain = u128::from(limit.burst()) * period / (rate * 1000).max(1);
-        let drain = u64::try_from(drain).unwrap_or(u64::MAX);
-        let is_unknown = |step: &u64| *step >= taken_at || at <= step.saturating_add(drain);
-        if stepped_at.last().is_some_and(is_unknown) {
+/// A denial of a take by the server, which the process may repeat.
+#[derive(Clone, Debug)]
+pub(super) struct KnownDenial {
+    /// The number of the process.
+    pub(super) number: u64,
+    pub(super) policy: Policy,
+    pub(super) cost: u32,
+    pub(super) decision: Decision,
+    /// The event of the decision, and the one from which on the process does not repeat it.
+    pub(super) event: u64,
+    pub(super) dropped: u64,
+    /// In milliseconds.
+    pub(super) at: u64,
+    /// The time by the clock of the server, and the last reading of the clock of the process before it, and the first after it.
+    pub(super) time: Timestamp,
+    pub(super) sent: Timestamp,
+    pub(super) since: Timestamp,
+}
+
+/// A denial that a process repeats.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RepeatedDenial<'a> {
+    pub(super) number: u64,
+    pub(super) policy: &'a Policy,
+    pub(super) cost: u32,
+    pub(super) decision: &'a Decision,
+    /// The last event before the request, and the earliest and latest reading of the clock of the process that it can have used.
+    pub(super) event: u64,
+    pub(super) readings: (Timestamp, Timestamp),
+    /// The clock of the server now, and whether the oracle denies the request.
+    pub(super) server_time: Timestamp,
+    pub(super) by_oracle: bool,
+}
+
+impl KnownDenial {
+    /// The wait until the request passes, and for how long the denial holds: a request may begin a window earlier, and it still
+    /// lasts a period.
+    fn spans(&self) -> (Option<Duration>, Option<Duration>) {
+        let limit = self.policy.limits().get(self.decision.binding);
+        let period = limit.filter(|it| it.begins_with_use()).map(|it| it.rate().1);
+        match self.decision.retry() {
+            Some(Retry::After(wait)) => (Some(wait), Some(period.map_or(wait, |it| it.min(wait)))),
+            _ => (None, None),
+        }
+    }
+
+    /// Whether a process may repeat it like this, for at most `max_age`.
+    fn is(&self, it: &RepeatedDenial<'_>, max_age: Duration) -> bool {
+        let ((begin, end), (wait, holds)) = (it.readings, self.spans());
+        let is_within =
+            |left: Duration, span: Duration| left <= span && self.since + span <= end + left;
+        let retry = match (it.decision.retry(), wait) {
+            (Some(Retry::After(left)), Some(wait)) => is_within(left, wait),
+            (Some(Retry::Never), None) => true,
+            _ => false,
+        };
+        (self.number, &self.policy, self.cost) == (it.number, it.policy, it.cost)
+            && it.event < self.dropped
+            && begin < self.sent + holds.map_or(max_age, |it| it.min(max_age))
+            && retry
+            && is_within(it.decision.reset_after, self.decision.reset_after)
+            && (it.decision.limit, it.decision.binding, it.decision.remaining)
+                == (self.decision.limit, self.decision.binding, 0)
+    }
+}
+
+/// The states that a key may have in the fallback of a process, and the replies of the server that may have been reported to it
+/// since its last decision.
+#[derive(Clone, Debug)]
+pub(super) struct FallbackStates {
+    states: Vec<OracleSubject>,
+    /// When the process got them by its clock.
+    replies: Vec<(Timestamp, Decision)>,
+    /// Whether the states are known.
+    pub(super) are_known: bool,
+}
+
+impl Default for FallbackStates {
+    fn default() -> Self {
+        let (states, replies) = (vec![OracleSubject::default()], Vec::new());
+        Self { states, replies, are_known: true }
+    }
+}
+
+impl FallbackStates {
+    pub(super) fn replied(&mut self, now: Timestamp, decision: Decision) {
+        self.replies.push((now, decision));
+    }
+
+    /// The decision of the oracle in one of the states, if the fallback cannot have decided like this.
+    pub(super) fn decided(
+        &mut self,
+        (policy, is_only): (&Policy, bool),
+        share: Share,
+        operation: Operation<'_>,
+        now: Timestamp,
+        decision: &Decision,
+    ) -> Option<Result<Decision, String>> {
+        let local = policy.share(share);
+        let mut replies = mem::take(&mut self.replies);
+        replies.retain(|(at, it)| *at + it.reset_after > now);
+        let is_simple = is_only && policy.limits().len() == 1 && !policy.counts_holds();
+        if !replies.is_empty() && !is_simple || self.states.len() > MAX_STATES {
+            self.are_known = false;
+        }
+        if !self.are_known {
             return None;
         }
-        u64::try_from(until.since(time).as_micros() * rate / period).ok()
+        let reported = replies.iter().map(|(at, it)| share.used(drained(policy, now, *at, it)));
+        let reported: BTreeSet<_> = reported.chain([0]).collect();
+        let (mut possible, mut expected) = (Vec::new(), None);
+        for (state, units) in
+            self.states.iter().flat_map(|it| reported.iter().map(move |n| (it, n)))
+        {
+            let mut state = state.clone();
+            let peek = state.apply(on_key(&local, Operation::Peek(0), now));
+            let capacity = local.limits()[0].capacity();
+            let used = peek.map_or(0, |it| it.limit.saturating_sub(it.remaining));
+            let more = (*units).min(capacity).saturating_sub(used);
+            if more > 0 {
+                let _ = state.apply(on_key(&local, Operation::Charge(more), now));
+            }
+            let by_oracle = state.apply(on_key(&local, operation, now));
+            if by_oracle.as_ref() == Ok(decision) {
+                possible.push(state);
+            } else {
+                expected = Some(by_oracle);
+            }
+        }
+        self.states = possible;
+        expected.filter(|_| self.states.is_empty())
     }
+}
+
+/// The units in use of a reply, less those that have drained since.
+fn drained(policy: &Policy, now: Timestamp, at: Timestamp, reply: &Decision) -> u32 {
+    let used = reply.limit.saturating_sub(reply.remaining);
+    let (elapsed, reset) = (now.since(at).as_micros(), reply.reset_after.as_micros());
+    if !policy.can_reserve() || reset == 0 {
+        return used;
+    }
+    let left = (u128::from(used) * reset.saturating_sub(elapsed)).div_ceil(reset);
+    u32::try_from(left).unwrap_or(u32::MAX)
 }
 
 /// Why more may be admitted.
@@ -136,14 +276,16 @@ impl Kind {
 }
 
 impl CheckedKey {
-    pub(super) fn new(policies: Vec<PreparedPolicy>, processes: usize) -> Self {
+    pub(super) fn new(policies: Vec<PreparedPolicy>) -> Self {
         Self {
             policies,
             last_policy: None,
             applications: Vec::new(),
             uncertain: Vec::new(),
-            loose_until: vec![0; processes + 1],
-            open: Vec::new(),
+            denials: Vec::new(),
+            denials_to_prune: 64,
+            loosened: 0,
+            fallbacks: BTreeMap::new(),
             requested: BTreeMap::new(),
             leases: BTreeMap::new(),
             lost_at: None,
@@ -160,36 +302,41 @@ impl CheckedKey {
     }
 
     /// The server decides under a policy.
-    pub(super) fn uses(
-        &mut self,
-        policy: &Policy,
-        at: u64,
-        caching: (u64, u64),
-        paused_until: &[u64],
-    ) {
+    pub(super) fn uses(&mut self, policy: &Policy, event: u64) {
         // A denial under one policy may be out of date when the key has been used with another one.
         if self.last_policy.as_ref().is_some_and(|last| last != policy) {
-            self.loosen(None, at, caching, paused_until);
+            self.loosened = event;
         }
         self.last_policy = Some(policy.clone());
     }
 
-    /// Denials may be out of date that processes have cached, except those of the process that has changed the key.
-    pub(super) fn loosen(
-        &mut self,
-        by: Option<usize>,
-        now: u64,
-        (denial_cache, deadline): (u64, u64),
-        paused_until: &[u64],
-    ) {
-        let last_pause = paused_until.iter().max();
-        let paused_until = paused_until.iter().chain(last_pause);
-        let processes = self.loose_until.iter_mut().zip(paused_until).enumerate();
-        for (process, (until, &paused_until)) in processes {
-            let cached = if by == Some(process) { 0 } else { denial_cache };
-            // A reply may be on its way to a process that does not run.
-            *until = (*until).max(now.max(paused_until) + deadline + cached);
+    /// The process with this number does not repeat denials from before, except those under the policy `kept`.
+    pub(super) fn drop_denials(&mut self, number: u64, event: u64, kept: Option<&Policy>) {
+        for it in self.denials.iter_mut().filter(|it| it.number == number) {
+            if kept != Some(&it.policy) {
+                it.dropped = it.dropped.min(event);
+            }
         }
+    }
+
+    /// The error in a denial that a process repeats, if there is one.
+    pub(super) fn check_repeated(
+        &self,
+        repeated: &RepeatedDenial<'_>,
+        max_age: Duration,
+    ) -> Option<&'static str> {
+        if repeated.policy.records_denials() {
+            return Some("exactness: the cache denies what the server should record");
+        }
+        let mut known = self.denials.iter().filter(|it| it.is(repeated, max_age)).peekable();
+        if known.peek().is_none() {
+            return Some("exactness: the cache repeats no denial of the server");
+        }
+        let mut may_deny = |it: &KnownDenial| {
+            let has_ended = it.spans().1.is_some_and(|span| repeated.server_time >= it.time + span);
+            repeated.by_oracle || has_ended || self.loosened > it.event
+        };
+        (!known.any(&mut may_deny)).then_some("exactness: the cache denies what the oracle allows")
     }
 
     /// The greatest lease.
@@ -204,30 +351,28 @@ impl CheckedKey {
     /// The error in the units of a process after `count` has changed them, if there is one.
     pub(super) fn count_leased(
         &mut self,
-        process: usize,
+        number: u64,
         count: impl FnOnce(&mut LeasedUnits),
     ) -> Option<&'static str> {
         // Requests that wait under another policy may return what they have taken.
         if self.policies.iter().any(|it| it.settings().lease < 2) {
             return None;
         }
-        let units = self.leases.entry(process).or_default();
+        let units = self.leases.entry(number).or_default();
         count(units);
         (units.used + units.returned > units.taken)
             .then_some("exactness: a process uses and returns more units than it has taken")
     }
 
-    /// Whether a process returns more units than it still owes, and one for the difference of clocks.
-    pub(super) fn returns_drained(
-        &self,
-        process: usize,
-        units: u32,
-        now: (u64, Timestamp),
-    ) -> bool {
-        let leased = self.leases.get(&process).filter(|_| self.is_leased());
-        let owed = leased.zip(self.limit());
-        let owed = owed.and_then(|(leased, limit)| leased.owed(limit, now, &self.stepped_at));
-        owed.is_some_and(|owed| u64::from(units) > owed + 1)
+    /// Whether a process returns more units than it still owes, when the earliest reading of its clock is `now`. It has
+    /// computed them for the end of the deadline of the command, which has then travelled for up to `TRAVEL`.
+    pub(super) fn returns_drained(&self, number: u64, units: u32, now: Timestamp) -> bool {
+        let leased = self.leases.get(&number).filter(|_| self.is_leased());
+        leased.zip(self.limit()).is_some_and(|(leased, limit)| {
+            let left = (leased.owed_until + TRAVEL).since(now).as_micros();
+            let owed = left * u128::from(limit.limit()) / limit.period().as_micros().max(1);
+            u128::from(units) > owed
+        })
     }
 
     /// The clock by which it is decided was set, or stands still until then.
@@ -271,18 +416,6 @@ impl CheckedKey {
             bounds.push((at, bound));
         }
         bounds
-    }
-
-    /// The admitted units, for a picture.
-    pub(super) fn recorded(&self, name: &[u8], processes: u64) -> Option<AdmittedByKey> {
-        let limit = self.limit()?;
-        Some(AdmittedByKey {
-            name: name.escape_ascii().to_string(),
-            policy: limit.to_string(),
-            burst: limit.burst().into(),
-            bounds: self.bounds(limit, processes),
-            levels: self.admitted.levels(limit),
-        })
     }
 
     /// How far the store and leases have exceeded their bound.

@@ -8,13 +8,12 @@
 //!   the last fault none is.
 //! - **Honesty**: counters add up.
 
+mod answers;
 mod checks;
-mod in_turn;
 mod key_state;
-mod library;
-mod one_key;
 
 pub(crate) use self::{
-    checks::Checks, key_state::Kind, library::FinishedWait, one_key::AnsweredMultiKey,
-    one_key::AnsweredOperation,
+    answers::{AnsweredMultiKey, AnsweredOperation},
+    checks::{Checks, FinishedWait},
+    key_state::Kind,
 };

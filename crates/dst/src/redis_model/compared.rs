@@ -11,12 +11,13 @@ use sluicegate_core::{Entry, PreparedPolicy, Timestamp};
 use sluicegate_redis::script::{Plan as ScriptPlan, TEST_PREFIX};
 use sluicegate_testing::{Engine, Server, size};
 
-use super::{Brand, Policies, RedisModel, calendars, session::Session};
+use super::{Brand, Policies, RedisModel, script::calendar_names, session::Session};
 use crate::{
     check::Checks,
     event_log::{EventLog, Output},
-    plan::{Action, Plan, PolicyPlan, Request},
+    plan::{PolicyPlan, Request, World as _},
     random::Random,
+    shared::{Action, Shared},
     time::{HostClock, VirtualTime},
 };
 
@@ -53,7 +54,7 @@ impl Both {
             let count = stream.read(&mut bytes).unwrap();
             read.extend_from_slice(&bytes[..count]);
         }
-        let session = model.new_session(0);
+        let session = model.new_session((0, 0));
         Self { stream, model, session, commands: Vec::new(), replies: Vec::new(), sent: 0 }
     }
 
@@ -138,11 +139,8 @@ fn model_answers_as(engine: Engine, brand: Brand) {
     let wanted = size("SLUICEGATE_MODEL_COMMANDS", 20_000);
     let (mut sent, mut seed) = (0, 0);
     while sent < wanted {
-        let plan = Plan::from_seed(seed);
+        let plan = Shared::generate(seed, &Random::new(seed, "plan"));
         seed += 1;
-        if plan.table.is_some() {
-            continue;
-        }
         let policies: Vec<Vec<_>> = plan
             .keys
             .iter()
@@ -184,7 +182,7 @@ fn model_answers_as(engine: Engine, brand: Brand) {
                     for &(key, request) in requests {
                         // The model asks for calendars whether it needs them or not.
                         let has_calendar =
-                            |it: &PreparedPolicy| !calendars::names(it.policy()).is_empty();
+                            |it: &PreparedPolicy| !calendar_names(it.policy()).is_empty();
                         if policies[key].len() > 1 && policies[key].iter().any(has_calendar) {
                             continue;
                         }

@@ -4,24 +4,16 @@
 //! Each value has a shadow: the state of the oracle for its key. It is copied, kept and lost with the value. Whatever a
 //! script decides, the oracle decides as well, and both must agree.
 
-mod calendars;
 mod cluster;
 #[cfg(test)]
 mod compared;
-mod decide;
-mod failover;
 mod script;
-mod serve;
 mod server;
-mod servers;
 mod session;
-mod slots;
-mod slow_script;
 
 pub(crate) use self::{
+    cluster::Servers,
     script::Policies,
-    serve::serve,
-    server::{Brand, KeyMoment, RedisModel},
-    servers::Servers,
-    slow_script::ARMED,
+    server::{ARMED, Brand, KeyMoment, RedisModel},
+    session::serve,
 };

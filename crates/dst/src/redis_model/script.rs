@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
 use sluicegate_conformance::Invocation;
-use sluicegate_core::{Decision, Entry, GcraName, Operation, Policy, Timestamp};
+use sluicegate_core::{Decision, Entry, GcraName, Limit, Operation, Policy, Timestamp, Window};
 use sluicegate_redis::script::Plan;
 
 /// Lengths of the argument of a take on the fast path, of gcra and of a log, and where the policy begins in it.
@@ -169,4 +169,36 @@ fn time(digits: &[u8]) -> Result<Option<Timestamp>> {
 fn number(digits: &[u8]) -> Result<u64> {
     let text = str::from_utf8(digits).context("a number in a script's arguments")?;
     text.parse().with_context(|| format!("invalid number `{text}` in a script's arguments"))
+}
+
+// Calendars that a script asks for: it has none, and gets the windows around now as an argument.
+
+/// Bytes of the five times behind the name of a calendar.
+const TIMES: usize = 35;
+
+/// The calendars of a policy: unit, length and name of the zone.
+pub(super) fn calendar_names(policy: &Policy) -> Vec<Vec<u8>> {
+    let name = |limit: &Limit| match limit {
+        Limit::FixedWindow(window) => match window.window() {
+            Window::Calendar { unit, zone } => {
+                let length = u8::try_from(zone.len()).ok()?;
+                Some([&[unit as u8, length], zone.as_bytes()].concat())
+            }
+            Window::Span { .. } => None,
+        },
+        _ => None,
+    };
+    policy.limits().iter().filter_map(name).collect()
+}
+
+/// Whether a calendar is among those given.
+pub(super) fn is_given(name: &[u8], mut given: &[u8]) -> bool {
+    while let Some(&length) = given.get(1) {
+        let size = 2 + usize::from(length);
+        if given.get(..size) == Some(name) {
+            return true;
+        }
+        given = given.get(size + TIMES..).unwrap_or_default();
+    }
+    false
 }

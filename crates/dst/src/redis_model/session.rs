@@ -1,19 +1,28 @@
 //! A connection to a server, and what its commands do.
 
+use std::sync::Arc;
+
 use sha1::{Digest as _, Sha1};
 use sluicegate_core::Timestamp;
 use sluicegate_redis::script::TEST_PREFIX;
-use sluicegate_resp::{Version, Writer};
+use sluicegate_resp::{Arguments, Parser, Version, Writer};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    time::{Instant, sleep_until},
+};
 
 use super::{
+    cluster::Servers,
     script::ScriptReply,
     server::{Brand, RedisModel},
 };
+use crate::network::Stream;
 
 /// A connection of a process.
 #[derive(Debug)]
 pub(super) struct Session {
-    pub(super) process: usize,
+    /// The index of the process, and its number among all.
+    pub(super) process: (usize, u64),
     /// Its number among all connections of the server.
     pub(super) number: u64,
     /// Whether the next command may be on a key that the server only gets.
@@ -22,7 +31,7 @@ pub(super) struct Session {
 
 impl RedisModel {
     /// The state of a new connection.
-    pub(super) fn new_session(&self, process: usize) -> Session {
+    pub(super) fn new_session(&self, process: (usize, u64)) -> Session {
         let mut state = self.state.lock();
         state.sessions += 1;
         Session { process, number: state.sessions, is_asking: false }
@@ -91,7 +100,7 @@ impl RedisModel {
     }
 
     /// Runs a script with its number of keys, keys and arguments.
-    fn run_script(&self, process: usize, arguments: &[&[u8]], writer: &mut Writer<'_>) {
+    fn run_script(&self, process: (usize, u64), arguments: &[&[u8]], writer: &mut Writer<'_>) {
         match arguments {
             // A probe of a node of a cluster, which has no key.
             [b"0", _] => return writer.null(),
@@ -133,4 +142,53 @@ fn write_calendars(writer: &mut Writer<'_>, now: Timestamp, names: Vec<Vec<u8>>)
     writer.array(1 + names.len());
     writer.integer(now.as_micros().cast_signed());
     names.into_iter().for_each(|name| writer.bulk(name));
+}
+
+// A connection to a server: commands in, replies out.
+
+/// Serves a connection of `process` to a node, until it ends.
+pub(crate) async fn serve(
+    servers: Arc<Servers>,
+    node: usize,
+    process: (usize, u64),
+    mut stream: Stream,
+) {
+    let server = Arc::clone(servers.node(node));
+    let mut session = server.new_session(process);
+    let start = server.state.lock().start;
+    let (mut unread, mut parser) = (Vec::new(), Parser::default());
+    loop {
+        let (mut out, mut received) = (Vec::new(), std::mem::take(&mut unread));
+        let mut rest = &mut received[..];
+        let mut arguments = Arguments::new();
+        while let Ok(true) = parser.parse(&mut rest, &mut arguments) {
+            // A paused server runs nothing; what has arrived is run when it continues.
+            wait(&server, session.number, false).await;
+            if server.state.lock().start != start || !server.is_up() {
+                return stream.reset();
+            }
+            servers.run(node, &mut session, &arguments, &mut out);
+        }
+        unread = rest.to_vec();
+        if !out.is_empty() {
+            wait(&server, session.number, true).await;
+        }
+        if stream.write_all(&out).await.is_err() {
+            return;
+        }
+        if !matches!(stream.read_buf(&mut unread).await, Ok(1..)) {
+            return;
+        }
+    }
+}
+
+/// Waits while the server runs no command of the session, or does not reply to it.
+async fn wait(server: &RedisModel, session: u64, replies: bool) {
+    loop {
+        let until = server.waits_until(session, replies);
+        if Instant::now() >= until {
+            return;
+        }
+        sleep_until(until).await;
+    }
 }

@@ -1,35 +1,23 @@
 //! The commands sent to the server, its replies, and the decisions of the oracle on them.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    fmt, mem, slice,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::VecDeque, fmt, sync::Arc, time::Duration};
 
 use sluicegate_conformance::{Invocation, OracleSubject, Subject as _};
 use sluicegate_core::{
     Answer, Decision, Operation, Outcome, PreparedPolicy, Retry, Source, Timestamp,
 };
-use sluicegate_server::simulation::SimulatedProtocol;
+use sluicegate_resp::decode;
 
 use super::{
-    clock,
-    command::Command,
-    metrics::Metrics,
+    client::{Command, Observer, Reply, of_value},
     plan::Bounds,
-    received::{Received, first_of},
-    reply::Reply,
-    reply_counts::{ReplyCounts, protocol_name},
-    server_end::Observer,
-    turn,
+    world::{now, read_in_turn},
 };
 use crate::{
     event_log::EventLog,
     network::StreamEnd,
     oracle::{decide_denied, on_key},
     plan::Request,
-    recording::MarkKind,
 };
 
 /// The reply to a connection for which there is no memory.
@@ -44,9 +32,8 @@ const MAX_TURN: usize = 32 << 10;
 /// A key, as the oracle knows it.
 #[derive(Clone, Debug)]
 pub(super) struct Key {
-    /// The policy in force, and its name in HTTP.
+    /// The policy in force.
     pub(super) policy: PreparedPolicy,
-    pub(super) policy_name: String,
     pub(super) state: OracleSubject,
     /// The request that could pass, and since when it could, in milliseconds.
     pub(super) ready: Option<(u64, u64)>,
@@ -78,8 +65,6 @@ pub(super) struct WaitState {
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Connection {
-    client: usize,
-    pub(super) protocol: SimulatedProtocol,
     pub(super) sent: VecDeque<PendingCommand>,
     /// Bytes: sent by the client, read by the server, offered by it, accepted by the network, received by the client.
     bytes_sent: usize,
@@ -89,8 +74,6 @@ pub(super) struct Connection {
     received: usize,
     /// Under little memory: the read offset after which the server may drop commands behind a waiting one.
     pub(super) kept: Option<usize>,
-    /// Whether the server has flushed them.
-    is_flushed: bool,
     /// The bytes of an incomplete reply that the server has offered.
     undecoded: Vec<u8>,
     /// Whether the server has closed it.
@@ -102,21 +85,12 @@ pub(super) struct Connection {
     pub(super) gone_since: Option<u64>,
 }
 
-impl Connection {
-    /// Commands that the server has read and not answered. It may have begun with them.
-    fn begun(&self) -> u64 {
-        self.sent.iter().filter(|it| it.end <= self.read).count() as u64
-    }
-}
-
 /// All data about a run.
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) keys: Vec<Key>,
     pub(super) connections: Vec<Connection>,
     pub(super) log: Arc<EventLog>,
-    /// The replies by each protocol.
-    pub(super) replied: BTreeMap<&'static str, ReplyCounts>,
     /// Requests that have begun to wait.
     pub(super) arrivals: u64,
     pub(super) bounds: Bounds,
@@ -132,22 +106,15 @@ impl Ledger {
         self.violation.get_or_insert_with(|| format!("after {millis} ms: {what}"));
     }
 
-    /// A new connection of a client. Returns its number.
-    pub(super) fn open(
-        &mut self,
-        (client, protocol): (usize, SimulatedProtocol),
-        end: StreamEnd,
-    ) -> usize {
+    /// A new connection. Returns its number.
+    pub(super) fn open(&mut self, end: StreamEnd) -> usize {
         self.connections.push(Connection {
-            client,
-            protocol,
             sent: VecDeque::new(),
             bytes_sent: 0,
             read: 0,
             offered: 0,
             accepted: 0,
             kept: None,
-            is_flushed: true,
             received: 0,
             undecoded: Vec::new(),
             has_ended: false,
@@ -165,11 +132,6 @@ impl Ledger {
         connection.bytes_sent += bytes;
         let end = connection.bytes_sent;
         connection.sent.push_back(PendingCommand { command, end, waiting: None });
-    }
-
-    /// The number of commands without an answer.
-    pub(super) fn unanswered(&self, number: usize) -> usize {
-        self.connections[number].sent.len()
     }
 
     /// The client has received bytes.
@@ -197,7 +159,7 @@ impl Ledger {
             self.log.add(format_args!("connection {number} waits"));
             *waiting = Some(WaitState {
                 arrival: self.arrivals,
-                deadline: clock::now() + command.timeout(),
+                deadline: now() + command.timeout(),
                 policy: self.keys[command.first_key()].policy.clone(),
                 could_pass_since: None,
                 repeats_since: None,
@@ -206,12 +168,11 @@ impl Ledger {
         }
     }
 
-    fn replied(&mut self, number: usize, received: &Received) {
-        let (now, reply) = (clock::now(), &received.reply);
+    fn replied(&mut self, number: usize, reply: &Reply) {
+        let now = now();
         self.log.add(format_args!("connection {number} gets {reply:?} at {now}"));
         let connection = &mut self.connections[number];
-        let (client, read) = (connection.client, connection.read);
-        let protocol = connection.protocol;
+        let read = connection.read;
         if matches!(reply, Reply::Error(text) if text == NO_MEMORY) {
             return self.rejected(number);
         }
@@ -226,23 +187,7 @@ impl Ledger {
         if sent.waiting.is_some() && connection.kept == Some(read) {
             connection.kept = None;
         }
-        let kind = match reply {
-            Reply::Decision(_) | Reply::MultiKey { .. } if reply.is_allowed() => MarkKind::Allowed,
-            Reply::Decision(_) | Reply::MultiKey { .. } => MarkKind::Denied,
-            _ => MarkKind::Error,
-        };
-        self.log.mark((self.millis)(), client, kind);
-        let replied = self.replied.entry(protocol_name(protocol)).or_default();
-        replied.commands += 1;
-        let each = match reply {
-            Reply::Decision(decision) if sent.command.decides() => slice::from_ref(decision),
-            Reply::MultiKey { each, .. } => each,
-            _ => &[],
-        };
-        for [is_allowed, ..] in each {
-            replied.decisions[usize::from(*is_allowed == 0)] += 1;
-        }
-        self.check_reply(number, &sent, received, now);
+        self.check_reply(&sent, reply, now);
     }
 
     /// The server has no memory for what it would keep of the connection. If it has read a command, it has not run it.
@@ -252,9 +197,7 @@ impl Ledger {
         }
         let connection = &mut self.connections[number];
         let read = connection.read;
-        if connection.sent.pop_front_if(|sent| sent.end <= read).is_some() {
-            self.replied.entry(protocol_name(connection.protocol)).or_default().lost += 1;
-        }
+        connection.sent.pop_front_if(|sent| sent.end <= read);
     }
 
     /// Checks what the server counts: clients, requests that wait, and bytes that it buffers.
@@ -268,24 +211,12 @@ impl Ledger {
         }
     }
 
-    fn check_reply(
-        &mut self,
-        number: usize,
-        sent: &PendingCommand,
-        received: &Received,
-        now: Timestamp,
-    ) {
+    fn check_reply(&mut self, sent: &PendingCommand, reply: &Reply, now: Timestamp) {
         match &sent.command {
-            Command::One { key, request } => {
-                self.check_one(*key, *request, received, now);
-            }
-            // A client of HTTP that has left waits for nothing.
-            Command::All { timeout: 1.., .. } | Command::Wait { .. }
-                if received.head.as_ref().is_some_and(|it| it.status == 400)
-                    && self.connections[number].end.has_arrived() => {}
-            Command::All { requests, .. } => self.check_all(requests, sent, received, now),
+            Command::One { key, request } => self.check_one(*key, *request, reply, now),
+            Command::All { requests, .. } => self.check_all(requests, sent, reply, now),
             Command::Wait { key, request, .. } => {
-                self.check_waited(sent, (*key, *request), received, now);
+                self.check_waited(sent, (*key, *request), reply, now);
             }
         }
     }
@@ -296,8 +227,7 @@ impl Ledger {
         sent.waiting.as_ref().map_or_else(of_key, |it| it.policy.clone())
     }
 
-    fn check_one(&mut self, key: usize, request: Request, received: &Received, now: Timestamp) {
-        let reply = &received.reply;
+    fn check_one(&mut self, key: usize, request: Request, reply: &Reply, now: Timestamp) {
         let id = request.hold_id();
         let Key { policy, state, .. } = &mut self.keys[key];
         let expected = state.apply(on_key(policy.policy(), request.operation(&id), now));
@@ -305,9 +235,6 @@ impl Ledger {
             Request::Reset => *reply == Reply::Reset,
             _ => reply.agrees(&expected),
         };
-        let is_query =
-            matches!(request, Request::Peek(_) | Request::Settle(..) | Request::Renew(..));
-        self.check_head(received, key, expected.as_ref().ok(), is_query);
         if !is_right {
             self.violate(format_args!(
                 "exactness: {request} of key{key} at {now}: {reply:?}, but the oracle decides {:?}",
@@ -316,42 +243,10 @@ impl Ledger {
         }
     }
 
-    /// Checks the head of a response of HTTP about a decision on a key.
-    fn check_head(
-        &mut self,
-        received: &Received,
-        key: usize,
-        expected: Option<&Decision>,
-        is_query: bool,
-    ) {
-        if let (Some(head), Some(expected)) = (&received.head, expected)
-            && !received.reply.is_error()
-            && received.reply != Reply::Reset
-            && let Some(error) = head.error(expected, &self.keys[key].policy_name, is_query)
-        {
-            self.violate(format_args!("exactness: {error}"));
-        }
-    }
-
     /// Whether every command is answered, of clients that read.
     pub(super) fn is_idle(&self) -> bool {
         let is_idle = |it: &Connection| it.is_left || it.has_ended || it.sent.is_empty();
         self.connections.iter().all(is_idle)
-    }
-
-    /// Checks the counters of the server, after all commands are answered.
-    pub(super) fn check_metrics(&mut self, metrics: &Metrics) {
-        for protocol in [SimulatedProtocol::Resp, SimulatedProtocol::Http] {
-            let name = protocol_name(protocol);
-            let mut replied = self.replied.get(name).copied().unwrap_or_default();
-            // Requests of clients that vanished wait until the server notices it.
-            let open = self.connections.iter().filter(|it| !it.has_ended);
-            let open = open.filter(|it| it.protocol == protocol);
-            replied.lost += open.map(Connection::begun).sum::<u64>();
-            if let Some(difference) = replied.compare(protocol, metrics) {
-                self.violate(format_args!("honesty: {difference}"));
-            }
-        }
     }
 
     /// Checks that every client that reads has received what was offered to it.
@@ -370,15 +265,14 @@ impl Ledger {
 }
 
 impl Observer for Ledger {
-    fn read(&mut self, number: usize, bytes: &[u8], _ends_now: bool) {
+    fn read(&mut self, number: usize, bytes: usize) {
         let connection = &mut self.connections[number];
-        connection.read += bytes.len();
+        connection.read += bytes;
         // Commands behind one that waits are kept and do not run. Commands after a rejection are dropped.
-        let runs = connection.protocol == SimulatedProtocol::Resp
-            && connection.sent.front().is_none_or(|it| it.waiting.is_none())
+        let runs = connection.sent.front().is_none_or(|it| it.waiting.is_none())
             && !self.is_stopping
             && self.bounds.bytes >= UNLIMITED_BUFFER;
-        let turn = if runs { turn::read(bytes.len()) } else { 0 };
+        let turn = if runs { read_in_turn(bytes) } else { 0 };
         if self.bounds.bytes < UNLIMITED_BUFFER
             && connection.kept.is_none()
             && let Some(PendingCommand { end, waiting: Some(_), .. }) = connection.sent.front()
@@ -386,9 +280,7 @@ impl Observer for Ledger {
         {
             connection.kept = Some(connection.read);
         }
-        if self.connections[number].protocol == SimulatedProtocol::Resp {
-            self.begin_to_wait(number);
-        }
+        self.begin_to_wait(number);
         if turn >= MAX_TURN {
             self.violate(format_args!(
                 "bounds: connection {number} reads {turn} bytes in one turn, before others have theirs"
@@ -404,10 +296,10 @@ impl Observer for Ledger {
         connection.undecoded.extend_from_slice(new);
         loop {
             let connection = &mut self.connections[number];
-            match first_of(&connection.undecoded, connection.protocol) {
-                Ok(Some((received, length))) => {
+            match decode(&connection.undecoded) {
+                Ok(Some((value, length))) => {
                     connection.undecoded.drain(..length);
-                    self.replied(number, &received);
+                    self.replied(number, &of_value(&value));
                 }
                 Ok(None) => return,
                 Err(error) => {
@@ -419,29 +311,11 @@ impl Observer for Ledger {
 
     fn accepted(&mut self, number: usize, bytes: usize) {
         self.connections[number].accepted += bytes;
-        match self.connections[number].protocol {
-            SimulatedProtocol::Resp => self.begin_to_wait(number),
-            SimulatedProtocol::Grpc => {}
-            SimulatedProtocol::Http => self.connections[number].is_flushed = false,
-        }
-    }
-
-    /// With HTTP the server flushes after each reply, and once more after it has begun with the
-    /// next request: after some replies it first lets other connections go.
-    fn flushed(&mut self, number: usize) {
-        let connection = &mut self.connections[number];
-        if connection.protocol == SimulatedProtocol::Http
-            && mem::replace(&mut connection.is_flushed, true)
-        {
-            self.begin_to_wait(number);
-        }
+        self.begin_to_wait(number);
     }
 
     fn ended(&mut self, number: usize) {
-        let connection = &mut self.connections[number];
-        connection.has_ended = true;
-        let replied = self.replied.entry(protocol_name(connection.protocol)).or_default();
-        replied.lost += connection.begun();
+        self.connections[number].has_ended = true;
         self.log.add(format_args!("connection {number} ends"));
     }
 }
@@ -479,13 +353,12 @@ impl Ledger {
         &mut self,
         requests: Requests<'_>,
         sent: &PendingCommand,
-        received: &Received,
+        reply: &Reply,
         now: Timestamp,
     ) {
         let decided = self.decide_all(requests, now);
         let decisions: Result<Vec<_>, _> = decided.iter().map(|it| it.2.clone()).collect();
         let expected = decisions.ok().and_then(|each| Answer::of_all(each, Source::Store));
-        let reply = &received.reply;
         let is_right = match (reply, &expected) {
             (Reply::MultiKey { decision, key, each }, Some(expected)) => {
                 *decision == expected.to_integers()
@@ -495,10 +368,6 @@ impl Ledger {
             (Reply::Error(_), None) => return,
             _ => false,
         };
-        let binding = expected.as_ref().and_then(|it| requests.get(it.key)).map_or(0, |it| it.0);
-        // The head speaks of the binding key alone.
-        let bound = expected.as_ref().and_then(|it| it.each().get(it.key));
-        self.check_head(received, binding, bound, false);
         if !is_right {
             return self.violate(format_args!(
                 "exactness: {requests:?} at {now}: {reply:?}, but the oracle decides {expected:?}"
@@ -590,14 +459,13 @@ impl Ledger {
         &mut self,
         sent: &PendingCommand,
         (key, request): Wanted,
-        received: &Received,
+        reply: &Reply,
         now: Timestamp,
     ) {
         let id = request.hold_id();
         let policy = self.policy_of(key, sent);
         let mut after = self.keys[key].state.clone();
         let expected = after.apply(on_key(policy.policy(), request.operation(&id), now));
-        let reply = &received.reply;
         let is_allowed = reply.is_allowed();
         // One that is answered at once came after all that wait.
         let ahead = self.ahead(key, sent.waiting.as_ref().map_or(u64::MAX, |it| it.arrival));
@@ -622,7 +490,6 @@ impl Ledger {
             ));
             return;
         }
-        self.check_head(received, key, expected.as_ref().ok(), false);
         // A denial that is recorded may begin a window, and let the request pass earlier.
         let peek = on_key(policy.policy(), Operation::Peek(request.cost()), now);
         let before = self.keys[key].state.clone().apply(peek);
@@ -672,9 +539,8 @@ impl Ledger {
         else {
             return;
         };
-        let repeats = waiting
-            .as_ref()
-            .is_some_and(|it| self.is_open(&it.policy, (*key, *request), clock::now()));
+        let repeats =
+            waiting.as_ref().is_some_and(|it| self.is_open(&it.policy, (*key, *request), now()));
         let since = repeats.then(|| (self.millis)());
         let sent = self.connections[number].sent.front_mut();
         if let Some(waiting) = sent.and_then(|it| it.waiting.as_mut()) {
@@ -706,10 +572,9 @@ impl Ledger {
         let mut waits = None;
         for (number, connection) in self.connections.iter_mut().enumerate() {
             let is_waiting = connection.sent.front().is_some_and(|it| it.waiting.is_some());
-            let is_resp = connection.protocol == SimulatedProtocol::Resp;
             // Bytes before the end may be left unread for a while.
             let is_read = connection.end.has_arrived();
-            let has_left = is_read || is_waiting && is_resp && connection.end.is_due();
+            let has_left = is_read || is_waiting && connection.end.is_due();
             if connection.has_ended || !has_left {
                 continue;
             }
@@ -728,7 +593,7 @@ impl Ledger {
 
     /// Checks that the first request of each key passes when it can, and none waits longer than it wanted to.
     pub(super) fn check_waiters(&mut self) {
-        let (now, millis) = (clock::now(), (self.millis)());
+        let (now, millis) = (now(), (self.millis)());
         self.check_vanished(millis);
         self.check_multi_key_waiters(now, millis);
         for key in 0..self.keys.len() {

@@ -6,28 +6,8 @@
 //! at that moment.
 
 mod client;
-pub(crate) mod clock;
-mod command;
-mod envoy;
-mod http_command;
-mod http_reply;
 mod ledger;
-mod metrics;
 mod plan;
-mod received;
-mod reply;
-mod reply_counts;
-mod rules;
-mod server_end;
-mod steps;
-mod turn;
+mod world;
 
-pub(crate) use self::{
-    command::Command,
-    envoy::{DescriptorPlan, RulePlan, read_descriptors, write_descriptors},
-    http_command::encode as encode_http,
-    plan::{Bounds, ServerPlan},
-    received::first_of,
-    reply::Reply,
-    steps::run,
-};
+pub(crate) use self::plan::Server;

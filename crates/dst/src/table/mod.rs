@@ -4,10 +4,8 @@
 //! in one of the states that the key may have: one before a crash, several after it.
 
 mod disk;
-mod flood;
-mod requests;
+mod plan;
 mod states;
-mod steps;
 mod world;
 
-pub(crate) use self::steps::run;
+pub(crate) use self::plan::Table;

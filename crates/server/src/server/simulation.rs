@@ -3,7 +3,7 @@
 
 use std::{io, sync::Arc};
 
-use sluicegate_core::{Store, StoreError, Timestamp};
+use sluicegate_core::Timestamp;
 use sluicegate_memory::MemoryStore;
 
 use super::parts::{Parts, registrations};
@@ -29,17 +29,6 @@ pub use crate::{
     },
 };
 
-/// A protocol that a client of a simulation speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SimulatedProtocol {
-    /// That of Redis clients.
-    Resp,
-    /// HTTP with JSON.
-    Http,
-    /// gRPC.
-    Grpc,
-}
-
 /// A server with one worker, which runs on the local runtime of the caller.
 #[derive(Debug)]
 pub struct SimulatedServer {
@@ -60,29 +49,7 @@ impl SimulatedServer {
         text: String,
     ) -> Result<Self, String> {
         let rules = RuleStore::of_files(&rules_file(text), now())?;
-        Ok(Self::with(config, now, OpenStore::from(store), rules))
-    }
-
-    /// Starts a server without rules, with a remote store in place of that which `config` names.
-    #[must_use]
-    pub fn start_on(
-        config: Config,
-        now: fn() -> Timestamp,
-        store: Arc<dyn Store<Error = StoreError>>,
-    ) -> Self {
-        Self::with(config, now, OpenStore { store, local: None }, RuleStore::default())
-    }
-
-    /// Reloads the rules, after their file was changed to this text.
-    ///
-    /// # Errors
-    /// The first error in the text; the rules in force stay active.
-    pub fn reload(&self, text: String) -> Result<ReloadReport, String> {
-        let decider = &self.parts.decider;
-        decider.rules.replace(Ok(rules_file(text)), true, decider.now())
-    }
-
-    fn with(config: Config, now: fn() -> Timestamp, store: OpenStore, rules: RuleStore) -> Self {
+        let store = OpenStore::from(store);
         let names = [resp::PROTOCOL.name, http::PROTOCOL.name, envoy::PROTOCOL.name];
         let stats = Arc::new(ServerStats::new(names.into_iter(), 1));
         let parts = Parts::new(
@@ -98,24 +65,23 @@ impl SimulatedServer {
             factory: (it.service)(&parts),
         });
         let worker = LocalWorker::start(Arc::new(served), stats);
-        Self { parts, worker }
+        Ok(Self { parts, worker })
     }
 
-    /// Serves a client. `false`: there are too many.
-    pub fn connect(
-        &self,
-        protocol: SimulatedProtocol,
-        stream: Box<dyn SimulatedStream>,
-        address: String,
-    ) -> bool {
+    /// Reloads the rules, after their file was changed to this text.
+    ///
+    /// # Errors
+    /// The first error in the text; the rules in force stay active.
+    pub fn reload(&self, text: String) -> Result<ReloadReport, String> {
+        let decider = &self.parts.decider;
+        decider.rules.replace(Ok(rules_file(text)), true, decider.now())
+    }
+
+    /// Serves a client, which speaks RESP. `false`: there are too many.
+    pub fn connect(&self, stream: Box<dyn SimulatedStream>, address: String) -> bool {
         let Parts { clients, decider, .. } = &self.parts;
-        let (index, protocol) = match protocol {
-            SimulatedProtocol::Resp => (0, &resp::PROTOCOL),
-            SimulatedProtocol::Http => (1, &http::PROTOCOL),
-            SimulatedProtocol::Grpc => (2, &envoy::PROTOCOL),
-        };
-        let permit = clients.try_admit(protocol, address, decider.now());
-        permit.is_some_and(|permit| self.worker.serve(index, Socket::Simulated(stream), permit))
+        let permit = clients.try_admit(&resp::PROTOCOL, address, decider.now());
+        permit.is_some_and(|permit| self.worker.serve(0, Socket::Simulated(stream), permit))
     }
 
     /// The number of clients that are connected.

@@ -1,0 +1,573 @@
+//! A process with a store: production code, whose clock, connections, tasks and random numbers are simulated.
+
+use std::{
+    fmt, io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use anyhow::Result;
+use parking_lot::Mutex;
+use sluicegate_core::{
+    self as core, Answer, Applied, BoxFuture, Counters, Decision, KeyedOperation, Operation,
+    PreparedPolicy, ReadEntry, Source, Store, StoreError, StoreStatus, Timestamp,
+};
+use sluicegate_redis::{Connection, Environment, Options, RedisStore};
+use tokio::{task::AbortHandle, time::sleep};
+
+use crate::{
+    check::{AnsweredMultiKey, AnsweredOperation, Checks, Kind},
+    event_log::{EventLog, Shown},
+    network::Link,
+    plan::Request,
+    random::{Random, RandomByTime},
+    redis_model::{KeyMoment, Servers, serve},
+    time::{HostClock, VirtualTime},
+};
+
+/// An operation on a key, under a policy.
+#[derive(Clone, Debug)]
+pub(super) struct KeyRequest {
+    pub(super) key: Vec<u8>,
+    pub(super) policy: PreparedPolicy,
+    pub(super) request: Request,
+}
+
+impl KeyRequest {
+    /// The operation, with the id of its hold.
+    fn operation<'a>(&'a self, id: &'a [u8]) -> KeyedOperation<'a> {
+        KeyedOperation {
+            key: &self.key,
+            policy: &self.policy,
+            operation: self.request.operation(id),
+        }
+    }
+}
+
+/// A moment in the life of a process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    /// Milliseconds since the start of the run.
+    pub(crate) millis: u64,
+    /// Milliseconds for which the process has been paused so far.
+    pub(crate) closed_for: u64,
+}
+
+/// The state at the time when a request is sent.
+#[derive(Clone)]
+struct SendState {
+    at: Moment,
+    event: u64,
+    /// The earliest time that the clock can show then.
+    reading: Timestamp,
+    is_alone: bool,
+    /// The key then, if units were to be taken.
+    key: Option<KeyMoment>,
+    /// The node that decides on it.
+    node: usize,
+}
+
+/// A running process.
+#[derive(Clone, Debug)]
+pub(super) struct Process {
+    host: Arc<Host>,
+    store: RedisStore,
+    log: Arc<EventLog>,
+    checks: Arc<Checks>,
+}
+
+impl Process {
+    pub(super) fn start(
+        (index, number, time): (usize, u64, VirtualTime),
+        random: &Random,
+        links: &[Arc<Link>],
+        servers: &Arc<Servers>,
+        (log, checks): (&Arc<EventLog>, &Arc<Checks>),
+        denial_cache: Duration,
+    ) -> Result<Self> {
+        let clock = Arc::new(HostClock::new(time, random));
+        checks.starts(index, number, &clock);
+        let host = Arc::new(Host {
+            index,
+            number,
+            time,
+            clock,
+            order: RandomByTime::new(random.next(), "order"),
+            random: RandomByTime::new(random.next(), "jitter"),
+            links: links.to_vec(),
+            servers: Arc::clone(servers),
+            checks: Arc::clone(checks),
+            gate: Arc::default(),
+            tasks: Mutex::default(),
+            open: AtomicU64::new(0),
+        });
+        let mut options = Options::default();
+        options.max_denial_cache = denial_cache;
+        options.environment = Some(Arc::clone(&host) as Arc<dyn Environment>);
+        let store = RedisStore::new(&servers.url(), options)?;
+        Ok(Self { host, store, log: Arc::clone(log), checks: Arc::clone(checks) })
+    }
+
+    /// Ends: nothing of it runs any more.
+    pub(super) fn end(&self) {
+        self.host.gate.has_ended.store(true, Ordering::Relaxed);
+        self.host.gate.is_closed.store(true, Ordering::Relaxed);
+        self.host.tasks.lock().drain(..).for_each(|task| task.abort());
+        self.checks.ended(self.host.number, &self.counters());
+    }
+
+    fn counters(&self) -> Counters {
+        match self.store.status() {
+            StoreStatus::Remote(status) => status.counters,
+            StoreStatus::Local(_) => Counters::default(),
+        }
+    }
+
+    /// The reason why its store is unavailable, as it sees it.
+    pub(super) fn unavailable(&self) -> Option<String> {
+        match self.store.status() {
+            StoreStatus::Remote(status) => status.unavailable,
+            StoreStatus::Local(_) => None,
+        }
+    }
+
+    /// The nodes whose breakers are open.
+    pub(super) fn open_breakers(&self) -> Vec<String> {
+        match self.store.status() {
+            StoreStatus::Remote(status) => {
+                let open = status.nodes.into_iter().filter(|node| node.breaker_open);
+                open.map(|node| node.endpoint).collect()
+            }
+            StoreStatus::Local(_) => Vec::new(),
+        }
+    }
+
+    /// Operations without an answer.
+    pub(super) fn open_requests(&self) -> u64 {
+        self.host.open.load(Ordering::Relaxed)
+    }
+
+    /// Does not run for a while.
+    pub(super) fn pause(&self, span: u64) {
+        let gate = Arc::clone(&self.host.gate);
+        gate.is_closed.store(true, Ordering::Relaxed);
+        gate.closed_for.fetch_add(span, Ordering::Relaxed);
+        let handle = tokio::spawn(async move {
+            sleep(Duration::from_millis(span)).await;
+            if gate.has_ended.load(Ordering::Relaxed) {
+                return;
+            }
+            gate.is_closed.store(false, Ordering::Relaxed);
+            gate.waiting.lock().drain(..).for_each(Waker::wake);
+        });
+        self.host.tasks.lock().push(handle.abort_handle());
+    }
+
+    /// Applies requests in the background, in one call if there are several: all or none, or each by itself.
+    pub(super) fn request(&self, requests: Vec<KeyRequest>, all_or_none: bool) {
+        let process = self.clone();
+        self.host.open.fetch_add(1, Ordering::Relaxed);
+        self.host.spawn(async move {
+            // The answers are checked there.
+            match &requests[..] {
+                requests if all_or_none => process.operate_together(requests).await,
+                [request] => drop(process.operate(request).await),
+                requests => process.operate_all(requests).await,
+            }
+            process.host.open.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+
+    /// Returns the leases, in the background.
+    pub(super) fn close(&self) {
+        let store = self.store.clone();
+        self.host.spawn(async move { store.close().await });
+    }
+
+    /// Applies a request.
+    pub(super) async fn operate(&self, request: &KeyRequest) -> Result<Answer, StoreError> {
+        let id = request.request.hold_id();
+        self.apply(request.operation(&id).into()).await
+    }
+
+    /// Applies requests in one call, each by itself.
+    pub(super) async fn operate_all(&self, requests: &[KeyRequest]) {
+        let ids: Vec<_> = requests.iter().map(|it| it.request.hold_id()).collect();
+        let operations = requests.iter().zip(&ids).map(|(it, id)| it.operation(id));
+        self.apply_many(&operations.collect::<Vec<_>>()).await;
+    }
+
+    /// Applies requests in one call, all or none. Their holds have one id.
+    async fn operate_together(&self, requests: &[KeyRequest]) {
+        let id = requests.first().map(|it| it.request.hold_id()).unwrap_or_default();
+        let operations: Vec<_> = requests.iter().map(|it| it.operation(&id)).collect();
+        match core::Request::all(&operations) {
+            Ok(request) => drop(self.apply(request).await),
+            Err(error) => self.checks.violation(format_args!("invalid requests: {error}")),
+        }
+    }
+
+    /// Applies a request, and checks its answer.
+    pub(super) async fn apply(&self, request: core::Request<'_>) -> Result<Answer, StoreError> {
+        let Some(call) = request.single() else { return self.apply_multi_key(request).await };
+        let sent = self.sends(call, true);
+        let result = self.store.apply(request).await;
+        self.answered(call, sent, &result);
+        result
+    }
+
+    /// Applies operations in one call, each by itself, and checks the answers.
+    pub(super) async fn apply_many(
+        &self,
+        operations: &[KeyedOperation<'_>],
+    ) -> Vec<Result<Answer, StoreError>> {
+        let sent: Vec<_> =
+            operations.iter().map(|it| self.sends(*it, operations.len() == 1)).collect();
+        let results = self.store.apply_many(operations).await;
+        for ((it, sent), result) in operations.iter().zip(sent).zip(&results) {
+            self.answered(*it, sent, result);
+        }
+        results
+    }
+
+    async fn apply_multi_key(&self, request: core::Request<'_>) -> Result<Answer, StoreError> {
+        let (host, operations) = (&self.host, request.operations());
+        let sent = self.moment();
+        let in_turn = !host.servers.fit_one_command(operations.iter().map(|it| it.key));
+        let process = (host.index, host.number);
+        let event = self.checks.requested_multi_key(process, operations, in_turn);
+        let reading = host.clock.next();
+        let result = self.store.apply(request).await;
+        self.log_answer(operations, &result);
+        let is_cached = result.as_ref().is_ok_and(|it| it.source == Source::Cache);
+        let by_oracle = operations
+            .iter()
+            .map(|&it| is_cached.then(|| peek(&host.servers.moment(it.key), it)).flatten());
+        self.checks.answered_multi_key(&AnsweredMultiKey {
+            process: host.index,
+            number: host.number,
+            operations,
+            by_oracle: by_oracle.collect(),
+            server_times: operations.iter().map(|it| host.servers.time_of(it.key)).collect(),
+            in_turn,
+            nodes: operations.iter().map(|it| host.servers.owner(it.key)).collect(),
+            sent: sent.millis,
+            event,
+            paused: self.moment().closed_for - sent.closed_for,
+            result: &result,
+            readings: (reading, host.clock.latest()),
+        });
+        result
+    }
+
+    /// Runs a future only while the process runs.
+    pub(super) fn gated<'a, T>(&self, task: impl Future<Output = T> + Send + 'a) -> BoxFuture<'a, T>
+    where
+        T: 'a,
+    {
+        Box::pin(self.host.gated(task))
+    }
+
+    /// Runs a task in the background, as long as the process runs.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.host.spawn(task);
+    }
+
+    /// The moment, as far as checks of this process need it.
+    pub(super) fn moment(&self) -> Moment {
+        let closed_for = self.host.gate.closed_for.load(Ordering::Relaxed);
+        Moment { millis: self.host.time.millis(), closed_for }
+    }
+
+    /// Its index among the processes, and its number among all that were started.
+    pub(super) fn numbers(&self) -> (usize, u64) {
+        (self.host.index, self.host.number)
+    }
+
+    /// Whether it has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        self.host.gate.has_ended.load(Ordering::Relaxed)
+    }
+
+    /// The production store of the process.
+    pub(super) const fn store(&self) -> &RedisStore {
+        &self.store
+    }
+
+    /// The servers that it uses.
+    pub(super) fn servers(&self) -> &Servers {
+        &self.host.servers
+    }
+
+    pub(super) fn checks(&self) -> &Arc<Checks> {
+        &self.checks
+    }
+
+    pub(super) fn log(&self) -> &EventLog {
+        &self.log
+    }
+
+    /// A request is sent. The state at that time.
+    fn sends(
+        &self,
+        KeyedOperation { key, operation, .. }: KeyedOperation<'_>,
+        is_alone: bool,
+    ) -> SendState {
+        let host = &self.host;
+        let (process, kind) = ((host.index, host.number), Kind::of(operation));
+        let event = self.checks.requested(process, key, kind, is_alone);
+        let is_take = matches!(operation, Operation::Take(_));
+        let (at, node) = (self.moment(), host.servers.owner(key));
+        let (reading, key) = (host.clock.next(), is_take.then(|| host.servers.moment(key)));
+        SendState { at, event, reading, is_alone, key, node }
+    }
+
+    fn log_answer(&self, operations: &[KeyedOperation<'_>], result: &Result<Answer, StoreError>) {
+        let index = self.host.index;
+        let shown = Shown(operations.iter().map(|it| (it.key, it.operation)));
+        match result {
+            Ok(answer) => self.log.add(format_args!(
+                "process {index}: {shown}: {:?} by the {}",
+                answer.to_integers(),
+                answer.source.as_str()
+            )),
+            Err(error) => self.log.add(format_args!("process {index}: {shown}: {error}")),
+        }
+    }
+
+    fn answered(
+        &self,
+        call: KeyedOperation<'_>,
+        sent: SendState,
+        result: &Result<Answer, StoreError>,
+    ) {
+        let host = &self.host;
+        let KeyedOperation { key, policy, operation } = call;
+        self.log_answer(&[call], result);
+        let by_oracle = match (result, sent.key) {
+            (Ok(Answer { source: Source::Cache, .. }), Some(before)) => {
+                [before, host.servers.moment(key)].map(|it| peek(&it, call))
+            }
+            _ => [None, None],
+        };
+        self.checks.answered(&AnsweredOperation {
+            process: host.index,
+            number: host.number,
+            key,
+            nodes: [sent.node, host.servers.owner(key)],
+            policy,
+            kind: Kind::of(operation),
+            operation,
+            sent: sent.at.millis,
+            event: sent.event,
+            is_alone: sent.is_alone,
+            paused: self.moment().closed_for - sent.at.closed_for,
+            result,
+            readings: (sent.reading, host.clock.latest()),
+            server_time: host.servers.time_of(key),
+            by_oracle,
+        });
+    }
+}
+
+/// The answer of the oracle to a peek in place of a take.
+fn peek(moment: &KeyMoment, take: KeyedOperation<'_>) -> Option<Decision> {
+    let KeyedOperation { key, policy, operation } = take;
+    moment.decide(key, policy.policy(), Operation::Peek(operation.cost())).ok()
+}
+
+// The simulated environment of a process: its clock, connections, tasks and random numbers.
+
+/// Turns of the tasks of a process within a millisecond. More are a livelock.
+const MAX_TURNS: u64 = 100_000;
+/// A task that could run yields to all others once in this number of turns, as threads do.
+const YIELD_ONE_IN: u64 = 16;
+
+/// Milliseconds that the handshake of a connection takes, and the commands that the store sends before it uses the connection.
+const HAND_SHAKE: u64 = 2;
+const SET_UP: u64 = 4;
+
+/// The simulated environment of a process.
+pub(super) struct Host {
+    pub(super) index: usize,
+    /// Its number among all processes that were started.
+    pub(super) number: u64,
+    pub(super) time: VirtualTime,
+    pub(super) clock: Arc<HostClock>,
+    pub(super) random: RandomByTime,
+    /// The order in which tasks run that could.
+    pub(super) order: RandomByTime,
+    /// To each server.
+    pub(super) links: Vec<Arc<Link>>,
+    pub(super) servers: Arc<Servers>,
+    pub(super) checks: Arc<Checks>,
+    pub(super) gate: Arc<Gate>,
+    pub(super) tasks: Mutex<Vec<AbortHandle>>,
+    /// Operations without an answer.
+    pub(super) open: AtomicU64,
+}
+
+/// Keeps the tasks of a process from running while it is paused.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    /// It stays closed when the process has ended.
+    pub(super) is_closed: AtomicBool,
+    pub(super) has_ended: AtomicBool,
+    /// Milliseconds that it was closed in all.
+    pub(super) closed_for: AtomicU64,
+    pub(super) waiting: Mutex<Vec<Waker>>,
+    /// How often tasks have run within a millisecond.
+    turns: Mutex<(u64, u64)>,
+}
+
+impl Gate {
+    /// Counts a turn. Whether tasks run without end, and no time passes.
+    fn is_livelock(&self, millis: u64) -> bool {
+        let mut turns = self.turns.lock();
+        *turns = if turns.0 == millis { (millis, turns.1 + 1) } else { (millis, 1) };
+        turns.1 > MAX_TURNS
+    }
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Host").field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+impl Host {
+    /// Runs a future only while the process runs.
+    pub(super) fn gated<'a, T>(&self, task: impl Future<Output = T> + Send + 'a) -> Gated<'a, T> {
+        Gated {
+            task: Box::pin(task),
+            gate: Arc::clone(&self.gate),
+            order: self.order.clone(),
+            checks: Arc::clone(&self.checks),
+            time: self.time,
+        }
+    }
+
+    /// Runs a task in the background, as long as the process runs.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        if self.gate.has_ended.load(Ordering::Relaxed) {
+            return;
+        }
+        let task = self.gated(task);
+        let handle = tokio::spawn(task).abort_handle();
+        let mut tasks = self.tasks.lock();
+        if tasks.len() >= 64 {
+            tasks.retain(|task| !task.is_finished());
+        }
+        tasks.push(handle);
+    }
+}
+
+impl Environment for Host {
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn random(&self) -> u64 {
+        self.random.next(self.time.millis())
+    }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        self.spawn(task);
+    }
+
+    fn connect(&self, _: &str, port: u16) -> BoxFuture<'static, io::Result<Box<dyn Connection>>> {
+        let (servers, index, number) = (Arc::clone(&self.servers), self.index, self.number);
+        let node = servers.node_at(port);
+        let (link, time) = (Arc::clone(&self.links[node]), self.time);
+        let checks = servers.is_cluster().then(|| Arc::clone(&self.checks));
+        let connects = move |millis| {
+            if let Some(checks) = &checks {
+                checks.connects(index, time.millis() + millis);
+            }
+        };
+        Box::pin(async move {
+            connects(HAND_SHAKE);
+            link.shake_hands().await;
+            connects(SET_UP);
+            if !servers.node(node).is_up() {
+                return Err(io::ErrorKind::ConnectionRefused.into());
+            }
+            let (ours, theirs) = link.open();
+            tokio::spawn(serve(servers, node, (index, number), theirs));
+            Ok(Box::new(ours) as Box<dyn Connection>)
+        })
+    }
+}
+
+/// A task that runs only while the gate is open.
+pub(super) struct Gated<'a, T> {
+    task: BoxFuture<'a, T>,
+    gate: Arc<Gate>,
+    order: RandomByTime,
+    checks: Arc<Checks>,
+    time: VirtualTime,
+}
+
+impl<T> Future for Gated<'_, T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        if self.gate.is_closed.load(Ordering::Relaxed) {
+            self.gate.waiting.lock().push(context.waker().clone());
+            return Poll::Pending;
+        }
+        let millis = self.time.millis();
+        if self.gate.is_livelock(millis) {
+            self.checks
+                .violation(format_args!("liveness: tasks run without end, and no time passes"));
+            return Poll::Pending;
+        }
+        if self.order.below(millis, YIELD_ONE_IN) == 0 {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.task.as_mut().poll(context)
+    }
+}
+
+// The store below the library: that of a process, with a check of each answer.
+
+/// The store of a process. It does not answer while the process is paused, and never after it has ended.
+#[derive(Debug)]
+pub(super) struct CheckedStore(pub(super) Process);
+
+impl Store for CheckedStore {
+    type Error = StoreError;
+
+    fn apply<'a>(&'a self, request: core::Request<'a>) -> Applied<'a, Result<Answer, StoreError>> {
+        Applied::later(self.0.gated(self.0.apply(request)))
+    }
+
+    fn apply_many<'a>(
+        &'a self,
+        operations: &'a [KeyedOperation<'a>],
+    ) -> Applied<'a, Vec<Result<Answer, StoreError>>> {
+        Applied::later(self.0.gated(self.0.apply_many(operations)))
+    }
+
+    fn read<'a>(
+        &'a self,
+        key: &'a [u8],
+        read: ReadEntry<'a>,
+    ) -> Applied<'a, Result<(), StoreError>> {
+        Applied::later(self.0.gated(self.0.store().read(key, read).into_future()))
+    }
+
+    fn reset<'a>(&'a self, key: &'a [u8]) -> Applied<'a, Result<bool, StoreError>> {
+        Applied::later(self.0.gated(self.0.store().reset(key).into_future()))
+    }
+
+    fn status(&self) -> StoreStatus {
+        self.0.store().status()
+    }
+}
