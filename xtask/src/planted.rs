@@ -80,7 +80,10 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     let is_file = Path::new(which).is_file();
     let bugs = Bug::all(&if is_file { PathBuf::from(which) } else { root.join(FILE) })?;
     let bugs: Vec<_> = bugs.into_iter().filter(|it| is_file || it.name.contains(which)).collect();
-    ensure!(!bugs.is_empty(), "unknown bug `{which}`: expected a file, or a part of a name of {FILE}");
+    ensure!(
+        !bugs.is_empty(),
+        "unknown bug `{which}`: expected a file, or a part of a name of {FILE}"
+    );
 
     let name = root.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let copy = env::temp_dir().join(format!("sluicegate-planted-{name}/tree"));

@@ -274,11 +274,8 @@ impl Store for RedisStore {
             if operation.id().is_some() {
                 return inner.apply_hold(planned, deadline).await;
             }
-            if let Some(cost) = leased_cost(policy.settings, operation)
-                // A shorter window ends before a chunk is known to be in it.
-                && policy.terms.window.is_none_or(|it| it > 4 * inner.context.options.deadline)
-            {
-                return self.take_leased(planned, cost, deadline).await;
+            if leased_cost(policy.settings, operation).is_some() {
+                return self.take_leased(planned, deadline).await;
             }
             let _forget = inner.begin(&key, operation);
             let answer = inner.request(planned, deadline).await;
@@ -392,10 +389,11 @@ impl RedisStore {
                 places.push(place);
             }
         }
+        let deadline = Deadline::after(self.inner().context.options.deadline);
         let takes = by_key.into_values().map(async |places| {
             let mut answers = Vec::with_capacity(places.len());
             for place in places {
-                answers.push((place, self.apply(operations[place].into()).await));
+                answers.push((place, self.take_one_leased(operations[place], deadline).await));
             }
             answers
         });
@@ -406,14 +404,33 @@ impl RedisStore {
         answers.into_iter().map(|(_, answer)| answer).collect()
     }
 
+    /// One of these takes.
+    async fn take_one_leased(
+        &self,
+        take: KeyedOperation<'_>,
+        deadline: Deadline,
+    ) -> Result<Answer, StoreError> {
+        let (inner, KeyedOperation { key, policy, operation }) = (self.inner(), take);
+        let (key, policy) = (inner.key_of(key, operation)?, inner.planned(policy));
+        let take = PlannedOperation { key: &key, policy: &policy, operation };
+        match inner.cached_denial(take, inner.context.now()) {
+            Some(answer) => Ok(answer),
+            None => self.take_leased(take, deadline).await,
+        }
+    }
+
     /// Takes from a lease, or takes the next chunk, one request at a time.
     pub(crate) async fn take_leased(
         &self,
         take: PlannedOperation<'_>,
-        cost: u32,
         deadline: Deadline,
     ) -> Result<Answer, StoreError> {
-        let (inner, PlannedOperation { key, policy, .. }) = (self.inner(), take);
+        let (inner, PlannedOperation { key, policy, operation }) = (self.inner(), take);
+        let cost = operation.cost();
+        // A shorter window ends before a chunk is known to be in it.
+        if policy.terms.window.is_some_and(|it| it <= 4 * inner.context.options.deadline) {
+            return inner.request(take, deadline).await;
+        }
         let (mut over, mut turn) = (None, None);
         loop {
             let now = inner.context.now();
