@@ -99,23 +99,28 @@ pub fn apply_in_place(
     let before = operation.id().and_then(|_| check::small_copy(policy, entry));
     if let Some(decision) = under_one_limit(policy, entry, now, operation, ttl) {
         #[cfg(debug_assertions)]
-        {
-            let operation = (operation, ttl);
-            check::check_fast_path(policy, before, entry.as_ref(), now, operation, &decision);
+        if let Some(mut before) = before {
+            let general = apply_in_general(policy, &mut before, now, operation, ttl);
+            assert_eq!(general.as_ref(), Ok(&decision), "the fast path decides differently");
+            let after = entry.as_ref().filter(|it| !it.is_idle());
+            assert_eq!(before.as_ref(), after, "the fast path stores another state");
         }
         return Ok(decision);
     }
     let decided = apply_in_general(policy, entry, now, operation, ttl);
     #[cfg(debug_assertions)]
     if let Ok(decision) = &decided {
-        check::check_decision(policy, entry, now, operation, decision);
+        check::check_decision(policy, entry, now, operation, decision, |entry, now, cost| {
+            let peeked = apply_in_general(policy, entry, now, Operation::Peek(cost), 0);
+            peeked.is_ok_and(|it| it.allowed())
+        });
     }
     decided
 }
 
 /// `ttl` is that of a hold, in microseconds.
 #[inline(never)]
-pub(crate) fn apply_in_general(
+fn apply_in_general(
     policy: &Policy,
     entry: &mut Option<Entry>,
     now: Timestamp,
@@ -137,10 +142,10 @@ pub(crate) fn apply_in_general(
         Operation::Charge(cost) => key.charge(cost).answer(),
         Operation::Refund(cost) => {
             #[cfg(debug_assertions)]
-            let before = InUse::of(&key);
+            let before = key.in_use();
             key.store(|limit, state| limit.refund(state, now, cost));
             #[cfg(debug_assertions)]
-            before.check_refunded(&key, cost);
+            before.check_refunded(&key.in_use(), cost);
             key.answer()
         }
         Operation::Reserve { cost, max_wait } => key.reserve(cost, as_micros(max_wait)),
@@ -225,7 +230,7 @@ impl<'a> KeyState<'a> {
     }
 
     /// Each limit with its state.
-    pub(crate) fn limits(&self) -> impl Iterator<Item = (&Limit, &State)> {
+    fn limits(&self) -> impl Iterator<Item = (&Limit, &State)> {
         let states = self.entry().map_or(&[] as &[State], |entry| &entry.states);
         self.policy.limits().iter().enumerate().map(move |(at, limit)| {
             match self.migrated.get(at) {
@@ -234,6 +239,12 @@ impl<'a> KeyState<'a> {
                 Some(MigratedState::Log(reader, index)) => (reader, &states[*index]),
             }
         })
+    }
+
+    /// The units in use, for a check.
+    #[cfg(debug_assertions)]
+    pub(crate) fn in_use(&self) -> InUse {
+        InUse::new(self.limits(), self.entry(), self.now)
     }
 
     /// Changes the state of every limit and keeps the outcome. The operation stores the entry.
@@ -283,17 +294,17 @@ impl<'a> KeyState<'a> {
 
     fn take(&mut self, cost: u32) -> Decision {
         #[cfg(debug_assertions)]
-        let before = InUse::of(self);
+        let before = self.in_use();
         if !self.passes(cost) {
             self.record_denial(cost);
             #[cfg(debug_assertions)]
-            before.check_denied(self);
+            before.check_denied(&self.in_use(), self.policy);
             return self.denial(cost);
         }
         let delay = self.delay();
         self.charge(cost);
         #[cfg(debug_assertions)]
-        before.check_taken(self, cost);
+        before.check_taken(&self.in_use(), self.policy, cost);
         self.allowed(delay)
     }
 
@@ -550,17 +561,17 @@ impl KeyState<'_> {
     /// Holds `cost` units, at least 1, for `ttl` microseconds, under an id that is not open.
     pub(crate) fn hold(&mut self, id: &[u8], cost: u32, ttl: u64) -> Result<Decision, HoldError> {
         #[cfg(debug_assertions)]
-        let before = InUse::of(self);
+        let before = self.in_use();
         if self.passes(cost) {
             self.check_room()?;
             self.open(id, cost, ttl);
             #[cfg(debug_assertions)]
-            before.check_held(self, cost);
+            before.check_held(&self.in_use(), cost);
             return Ok(self.answer());
         }
         self.record_denial(cost);
         #[cfg(debug_assertions)]
-        before.check_denied(self);
+        before.check_denied(&self.in_use(), self.policy);
         Ok(self.denial(cost))
     }
 

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 
+#[cfg(debug_assertions)]
+use crate::ledger::FEW_HOLDS;
 use crate::{
     algorithm::{Limit, State, WindowState},
     ledger::{Hold, Ledger},
@@ -258,6 +260,51 @@ impl Entry {
 
     pub(crate) fn is_unused(&self) -> bool {
         self.states.iter().all(|state| *state == State::None)
+    }
+}
+
+#[cfg(debug_assertions)]
+impl Entry {
+    /// Units of all open holds.
+    pub(crate) fn held(&self) -> u64 {
+        self.ledger().map_or(0, |ledger| ledger.held(false))
+    }
+
+    /// Checks the states against the policy.
+    pub(crate) fn check(&self) {
+        let limits = self.policy.limits();
+        let holds = usize::from(self.ledger().is_some());
+        assert_eq!(self.states.len(), limits.len() + holds, "one state for each limit");
+        for (limit, state) in self.limits() {
+            limit.check_state(state);
+        }
+        if let Some(ledger) = self.ledger() {
+            ledger.check();
+            assert!(!ledger.is_empty() || self.is_idle(), "an empty ledger stays beside a state");
+        }
+    }
+
+    /// Checks the entry `after` the holds that have expired at `now` are charged: each of them once.
+    pub(crate) fn check_expired(&self, after: &Self, now: Timestamp) {
+        let Some(ledger) = self.ledger().filter(|it| it.len() <= FEW_HOLDS && !self.grows()) else {
+            return;
+        };
+        // One after the other, in the order in which they expire.
+        let mut holds: SmallVec<[_; FEW_HOLDS]> = ledger.iter().collect();
+        holds.sort_by_key(|hold| hold.expires);
+        let mut states = self.states[..self.policy.limits().len()].to_vec();
+        let mut open = 0;
+        for hold in holds {
+            if hold.expires > now.as_micros() {
+                open += u64::from(hold.units);
+            } else if hold.metered {
+                for (limit, state) in self.policy.limits().iter().zip(&mut states) {
+                    limit.charge(state, Timestamp::ahead(hold.expires), hold.units);
+                }
+            }
+        }
+        assert_eq!(open, after.held(), "the units of the open holds stay");
+        assert_eq!(states[..], after.states[..states.len()], "each is charged when it expires");
     }
 }
 

@@ -13,8 +13,6 @@ use std::{sync::OnceLock, time::Duration};
 
 use smallvec::SmallVec;
 
-#[cfg(debug_assertions)]
-use crate::check::SOME_HOLDS;
 use crate::{
     bytes::{MAX_TIME, Reader, StateError, Writer},
     drain::{Drain, DrainRate},
@@ -26,6 +24,13 @@ use crate::{
 pub const MAX_HOLDS: usize = 65_536;
 /// The longest id of a hold, in bytes.
 pub const MAX_HOLD_ID: usize = 64;
+
+/// Number of open holds up to which a check repeats a decision.
+#[cfg(debug_assertions)]
+pub(crate) const FEW_HOLDS: usize = 8;
+/// Number of open holds up to which a check reads all of them.
+#[cfg(debug_assertions)]
+pub(crate) const SOME_HOLDS: usize = 64;
 
 /// Bytes of a record in front of the id.
 const HEAD: usize = 12;

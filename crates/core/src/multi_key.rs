@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 #[cfg(debug_assertions)]
-use crate::check::{self, InUse};
+use crate::check::check_fields;
 use crate::{
     answer::{Answer, Source},
     apply::{KeyState, OperationError},
@@ -86,10 +86,10 @@ pub fn apply_all(
             Operation::Hold { id, cost, .. } => part.key.open(id, cost, ttls[index]),
             operation => {
                 #[cfg(debug_assertions)]
-                let before = InUse::of(&part.key);
+                let before = part.key.in_use();
                 part.key.charge(operation.cost());
                 #[cfg(debug_assertions)]
-                before.check_taken(&part.key, operation.cost());
+                before.check_taken(&part.key.in_use(), part.key.policy, operation.cost());
             }
         }
         let decision = decide_key(part, delays.as_ref().map(|delays| delays[index]));
@@ -98,7 +98,7 @@ pub fn apply_all(
             let is_taken = part.takes_units && delays.is_some();
             let peek = Operation::Peek(part.operation.cost());
             let operation = if is_taken { part.operation } else { peek };
-            check::check_fields(part.key.policy, operation, &decision);
+            check_fields(part.key.policy, operation, &decision);
             part.key.entry().inspect(|entry| entry.check());
         }
         decision

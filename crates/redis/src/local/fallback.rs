@@ -186,6 +186,8 @@ fn raise_usage(
     // The usage under another policy may exceed the capacity of this one.
     let most = limits.iter().map(Limit::capacity).max().unwrap_or_default();
     let reported = share.used(used).min(most);
+    #[cfg(debug_assertions)]
+    let is_migrated = store.with_entry(key, |entry| entry.policy() != local.policy());
     let here = store.with_entry(key, |entry| {
         let mut usage = entry.usage(now).map(|(_, usage)| usage.used);
         // The limits of another policy have other indices: the lowest usage counts.
@@ -203,6 +205,7 @@ fn raise_usage(
     #[cfg(debug_assertions)]
     if let [limit] = limits
         && !limit.counts_holds()
+        && is_migrated != Some(true)
     {
         // A full table has no entry, or that from before.
         let used = |entry: &Entry| entry.usage(now).map(|(_, usage)| usage.used).sum::<u64>();
