@@ -97,3 +97,22 @@ impl EventLog {
 pub(crate) fn print_line(line: fmt::Arguments<'_>) {
     let _ = writeln!(io::stdout(), "{line}");
 }
+
+/// The result of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RunOutcome {
+    /// The hash of all events, and their number.
+    pub(crate) hash: u64,
+    pub(crate) events: u64,
+    /// Its duration, in milliseconds of virtual time.
+    pub(crate) millis: u64,
+    /// The violated property.
+    pub(crate) violation: Option<String>,
+}
+
+impl RunOutcome {
+    pub(crate) fn new(log: &EventLog, millis: u64, violation: Option<String>) -> Self {
+        let (hash, events) = log.summary();
+        Self { hash, events, millis, violation }
+    }
+}

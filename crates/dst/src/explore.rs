@@ -12,7 +12,7 @@ use sluicegate_core::marks;
 
 use crate::{
     event_log::{Output, print_line},
-    plan::{AnyPlan, KINDS, from_seed},
+    worlds::{AnyPlan, KINDS, from_seed},
 };
 
 /// One seed of every `TWICE` runs twice, and both runs must be equal. The kind of a plan depends on no multiple of it.
@@ -174,9 +174,8 @@ fn run_plan(seed: u64, kind: usize, plan: &dyn AnyPlan) -> Result<SeedRun> {
 
 #[cfg(test)]
 mod tests {
-    use sluicegate_testing::size;
-
     use super::*;
+    use sluicegate_testing::size;
 
     /// `cargo xtask test --all` runs more of them.
     #[test]

@@ -22,8 +22,28 @@ pub(crate) struct Features {
 pub(crate) fn key(random: &Random, features: &Features) -> KeyPlan {
     let policies = if features.policy_changes { 1 + random.index(3) } else { 1 };
     let is_concurrency = features.holds && random.chance(20);
-    let policy = |_| if is_concurrency { concurrency(random) } else { policy(random) };
-    KeyPlan((0..policies).map(policy).collect())
+    let draw = || if is_concurrency { concurrency(random) } else { policy(random) };
+    let mut all = vec![draw()];
+    while all.len() < policies {
+        let next = if random.chance(50) { of_equal_kind(random, &all[0]) } else { draw() };
+        all.push(next);
+    }
+    KeyPlan(all)
+}
+
+/// A policy with limits of the same algorithms, most with another number of units.
+fn of_equal_kind(
+    random: &Random,
+    PolicyPlan { policy, lease, on_error }: &PolicyPlan,
+) -> PolicyPlan {
+    let varied = |limit: &str| {
+        let (name, rate) = limit.split_once(':')?;
+        let (_, rest) = rate.split_once('/')?;
+        Some(format!("{name}:{}/{rest}", random.between(1, 30)))
+    };
+    let limits: Option<Vec<_>> = policy.split(',').map(varied).collect();
+    let policy = limits.map_or_else(|| policy.clone(), |limits| limits.join(","));
+    PolicyPlan { policy, lease: *lease, on_error: *on_error }
 }
 
 /// A policy with a limit on requests in flight, alone or beside another limit.
@@ -137,7 +157,7 @@ pub(crate) fn request(
         0 => Request::Peek(cost),
         1 => Request::Charge(cost),
         2 if !is_leased => Request::Refund(cost),
-        3 if random.chance(20) => Request::Reset,
+        3 if random.chance(40) => Request::Reset,
         4 if policies.iter().all(|it| can_reserve(&it.policy)) => {
             Request::Reserve(cost, random.below(2000))
         }

@@ -21,6 +21,7 @@ mod shrink;
 mod table;
 mod text;
 mod time;
+mod worlds;
 
 use std::{env, fs, process::ExitCode};
 
@@ -29,7 +30,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::{
     event_log::{Output, print_line},
     explore::{Seeds, explore},
-    plan::{AnyPlan, KINDS, from_seed},
+    worlds::{AnyPlan, KINDS, from_seed},
 };
 
 /// More threads than this make no sense.
@@ -99,7 +100,7 @@ fn command(arguments: &[String]) -> Result<bool> {
             "--script" => {
                 let path = value()?;
                 let text = fs::read_to_string(path).with_context(|| path.clone())?;
-                script = Some(plan::read(&text)?);
+                script = Some(worlds::read(&text)?);
             }
             _ => bail!("unknown option `{word}`"),
         }

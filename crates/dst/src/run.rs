@@ -9,28 +9,9 @@ use anyhow::{Context as _, Result};
 use tokio::runtime::{Builder, LocalOptions};
 
 use crate::{
-    event_log::{EventLog, Output},
+    event_log::{Output, RunOutcome},
     plan::{Plan, World},
 };
-
-/// The result of a run.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RunOutcome {
-    /// The hash of all events, and their number.
-    pub(crate) hash: u64,
-    pub(crate) events: u64,
-    /// Its duration, in milliseconds of virtual time.
-    pub(crate) millis: u64,
-    /// The violated property.
-    pub(crate) violation: Option<String>,
-}
-
-impl RunOutcome {
-    pub(crate) fn new(log: &EventLog, millis: u64, violation: Option<String>) -> Self {
-        let (hash, events) = log.summary();
-        Self { hash, events, millis, violation }
-    }
-}
 
 thread_local! {
     /// Whether a task of this thread has panicked, which tokio would pass over.
@@ -81,7 +62,7 @@ mod tests {
     use std::{fs, path::Path};
 
     use super::*;
-    use crate::plan;
+    use crate::worlds;
 
     /// Scripts that have shown a bug, which has been fixed. They are short enough to be understood.
     #[test]
@@ -95,7 +76,7 @@ mod tests {
             let text = fs::read_to_string(&name).unwrap();
             let lines = text.lines().filter(|line| !line.starts_with('#')).count();
             assert!(lines <= 20, "{}: {lines} lines: expected at most 20", name.display());
-            let outcome = plan::read(&text).unwrap().run(Output::Nothing).unwrap();
+            let outcome = worlds::read(&text).unwrap().run(Output::Nothing).unwrap();
             assert_eq!(outcome.violation, None, "{}", name.display());
             assert!(outcome.events > 0, "{}", name.display());
         }

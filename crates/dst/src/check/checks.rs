@@ -1,9 +1,9 @@
 //! The state of the checks of a run, and its changes by faults.
 
-use std::sync::Arc;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    sync::Arc,
     time::Duration,
 };
 

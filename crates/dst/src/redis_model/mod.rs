@@ -12,8 +12,7 @@ mod server;
 mod session;
 
 pub(crate) use self::{
-    cluster::Servers,
+    cluster::{Servers, serve},
     script::Policies,
     server::{ARMED, Brand, KeyMoment, RedisModel},
-    session::serve,
 };

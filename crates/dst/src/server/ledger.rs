@@ -9,9 +9,9 @@ use sluicegate_core::{
 use sluicegate_resp::decode;
 
 use super::{
-    client::{Command, Observer, Reply, of_value},
+    clock::{now, read_in_turn},
+    command::{Command, Observer, Reply, of_value},
     plan::Bounds,
-    world::{now, read_in_turn},
 };
 use crate::{
     event_log::EventLog,

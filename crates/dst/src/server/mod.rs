@@ -6,6 +6,8 @@
 //! at that moment.
 
 mod client;
+mod clock;
+mod command;
 mod ledger;
 mod plan;
 mod world;

@@ -1,15 +1,12 @@
 //! Plans of a server of Sluicegate, with an embedded store, and its clients.
 
-use anyhow::{Result, ensure};
 use sluicegate_core::OnError;
 
 use crate::{
-    event_log::Output,
     generate::{Features, SPAN, can_reserve, key, policy_changes, request},
     network::LinkFault,
-    plan::{self, KeyPlan, Plan, PolicyPlan, Request, Requests, Step, World, merged_takes},
+    plan::{self, KeyPlan, Plan, PolicyPlan, Request, Requests, Step, merged_takes},
     random::Random,
-    run::RunOutcome,
     text::text,
 };
 
@@ -97,46 +94,7 @@ impl plan::Action for Action {
     }
 }
 
-impl World for Server {
-    type Action = Action;
-    const NAME: &str = "server";
-
-    fn processes(&self) -> usize {
-        self.clients
-    }
-
-    fn check(&self, action: &Action) -> Result<()> {
-        if let Action::UsePolicy { key, .. } = action {
-            ensure!(self.named.contains(key), "key {key} has no named policy");
-        }
-        Ok(())
-    }
-
-    fn generate(seed: u64, random: &Random) -> Plan<Self> {
-        plan(seed, random)
-    }
-
-    fn run(plan: &Plan<Self>, output: Output) -> Result<RunOutcome> {
-        super::world::run(plan, output)
-    }
-
-    fn simpler(&self, keys: &[KeyPlan]) -> Vec<Self> {
-        // A key with several policies needs a name.
-        let named: Vec<_> =
-            self.named.iter().copied().filter(|key| keys[*key].0.len() > 1).collect();
-        let mut simpler = vec![Self { bounds: None, ..self.clone() }];
-        simpler.push(Self { named, ..self.clone() });
-        simpler.extend((1..self.clients).map(|clients| Self { clients, ..self.clone() }));
-        simpler
-    }
-
-    fn leave_out_key(&mut self, key: usize) {
-        self.named.retain(|named| *named != key);
-        self.named.iter_mut().for_each(|named| *named -= usize::from(*named > key));
-    }
-}
-
-fn plan(seed: u64, random: &Random) -> Plan<Server> {
+pub(super) fn plan(seed: u64, random: &Random) -> Plan<Server> {
     let rules = &Random::new(seed, "rules");
     let features = Features {
         processes: 1 + random.index(8),

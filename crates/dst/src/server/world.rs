@@ -5,24 +5,65 @@ use std::{cell::Cell, rc::Rc, sync::Arc, time::Duration};
 use anyhow::{Result, ensure};
 use parking_lot::Mutex;
 use sluicegate_conformance::OracleSubject;
-use sluicegate_core::{PreparedPolicy, Timestamp};
+use sluicegate_core::PreparedPolicy;
 use sluicegate_memory::{MemoryStore, WhenFull};
 use sluicegate_server::{Config, simulation::SimulatedServer};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
-    client::{Client, Command, key_name},
+    client::Client,
+    clock::{begin_turn, millis, now, start_clock},
+    command::{Command, key_name},
     ledger::{Key, Ledger},
-    plan::{Action, Bounds, Server},
+    plan::{Action, Bounds, Server, plan},
 };
 use crate::{
-    event_log::{EventLog, Output},
+    event_log::{EventLog, Output, RunOutcome},
     network::{Link, LinkFault},
-    plan::{KeyPlan, Plan, PolicyPlan, Step},
+    plan::{self, KeyPlan, Plan, PolicyPlan, Step},
     random::{Random, RandomByTime},
-    run::{RunOutcome, block_on},
-    time::{START, VirtualTime},
+    run::block_on,
+    time::VirtualTime,
 };
+
+impl plan::World for Server {
+    type Action = Action;
+    const NAME: &str = "server";
+
+    fn processes(&self) -> usize {
+        self.clients
+    }
+
+    fn check(&self, action: &Action) -> Result<()> {
+        if let Action::UsePolicy { key, .. } = action {
+            ensure!(self.named.contains(key), "key {key} has no named policy");
+        }
+        Ok(())
+    }
+
+    fn generate(seed: u64, random: &Random) -> Plan<Self> {
+        plan(seed, random)
+    }
+
+    fn run(plan: &Plan<Self>, output: Output) -> Result<RunOutcome> {
+        run(plan, output)
+    }
+
+    fn simpler(&self, keys: &[KeyPlan]) -> Vec<Self> {
+        // A key with several policies needs a name.
+        let named: Vec<_> =
+            self.named.iter().copied().filter(|key| keys[*key].0.len() > 1).collect();
+        let mut simpler = vec![Self { bounds: None, ..self.clone() }];
+        simpler.push(Self { named, ..self.clone() });
+        simpler.extend((1..self.clients).map(|clients| Self { clients, ..self.clone() }));
+        simpler
+    }
+
+    fn leave_out_key(&mut self, key: usize) {
+        self.named.retain(|named| *named != key);
+        self.named.iter_mut().for_each(|named| *named -= usize::from(*named > key));
+    }
+}
 
 /// The bound of the table, which is never reached.
 const TABLE: usize = 16 << 20;
@@ -290,61 +331,4 @@ impl Rules {
         let report = server.reload(self.text()).map(|it| (it.version, it.changed));
         (report != expected).then(|| format!("{report:?} in place of {expected:?}"))
     }
-}
-
-// The clock of the server.
-
-#[derive(Clone, Copy, Debug)]
-struct Clock {
-    began: Instant,
-    /// Its first reading, in microseconds.
-    start: u64,
-    /// How much faster it runs, in parts per million.
-    drift: i64,
-}
-
-thread_local! {
-    static CLOCK: Cell<Option<Clock>> = const { Cell::new(None) };
-}
-
-/// Starts the clock of this run.
-fn start_clock(random: &Random) {
-    let start = START + random.below(600_000_000);
-    let drift = random.below(401).cast_signed() - 200;
-    CLOCK.set(Some(Clock { began: Instant::now(), start, drift }));
-}
-
-/// The reading of the clock.
-pub(super) fn now() -> Timestamp {
-    let Some(Clock { began, start, drift }) = CLOCK.get() else { return Timestamp::EPOCH };
-    let millis = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let part = millis.cast_signed() * drift / 1000;
-    Timestamp::saturating_from_micros((start + millis * 1000).saturating_add_signed(part))
-}
-
-/// Milliseconds since the start of this run.
-fn millis() -> u64 {
-    let elapsed = CLOCK.get().map_or(0, |it| it.began.elapsed().as_millis());
-    u64::try_from(elapsed).unwrap_or(u64::MAX)
-}
-
-// Bytes that the running connection has read in its turn, which ends when others run.
-
-thread_local! {
-    static READ: Cell<usize> = const { Cell::new(0) };
-}
-
-/// A task begins to run. Every connection is a task.
-fn begin_turn() {
-    READ.set(0);
-}
-
-/// The task that runs reads bytes. Returns how many it has read in its turn.
-pub(super) fn read_in_turn(bytes: usize) -> usize {
-    // Turns are unknown if tokio does not report them.
-    if !cfg!(tokio_unstable) {
-        return 0;
-    }
-    READ.set(READ.get() + bytes);
-    READ.get()
 }

@@ -1,15 +1,12 @@
 //! Plans of processes that share a server, or a cluster.
 
-use anyhow::{Result, ensure};
 use sluicegate_core::OnError;
 
 use crate::{
-    event_log::Output,
     generate::{Features, SPAN, key, policy_changes, requests_at_once},
     network::LinkFault,
-    plan::{self, KeyPlan, Plan, PolicyPlan, Request, Requests, Step, World, merged_takes},
+    plan::{self, KeyPlan, Plan, PolicyPlan, Request, Requests, Step, merged_takes},
     random::Random,
-    run::RunOutcome,
     text::text,
 };
 
@@ -131,7 +128,7 @@ impl ClusterPlan {
 
 impl FaultKind {
     /// Whether it happens only to nodes of clusters.
-    const fn is_of_cluster(self) -> bool {
+    pub(super) const fn is_of_cluster(self) -> bool {
         matches!(self, Self::LosePrimary | Self::StaleMap)
     }
 
@@ -183,57 +180,11 @@ impl plan::Action for Action {
     }
 }
 
-impl World for Shared {
-    type Action = Action;
-    const NAME: &str = "shared";
-
-    fn kind(&self) -> &'static str {
-        if self.cluster.is_some() { "cluster" } else { "processes" }
-    }
-
-    fn processes(&self) -> usize {
-        self.processes
-    }
-
-    fn check(&self, action: &Action) -> Result<()> {
-        let nodes = self.cluster.map_or(0, |it| it.nodes());
-        match action {
-            Action::Fault { node: Some(node), .. }
-            | Action::Link { node: Some(node), .. }
-            | Action::MigrateSlot { node, .. } => {
-                ensure!(*node < nodes, "unknown node `{node}`");
-            }
-            Action::Fault { kind, .. } => {
-                ensure!(!kind.is_of_cluster(), "expected the node of a cluster");
-            }
-            Action::Request(requests) => {
-                let is_alone = requests.len() == 1 || !requests.iter().any(|it| it.1.is_on_hold());
-                ensure!(is_alone, "an operation on a hold is a call of its own");
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn generate(seed: u64, random: &Random) -> Plan<Self> {
-        plan(seed, random)
-    }
-
-    fn run(plan: &Plan<Self>, output: Output) -> Result<RunOutcome> {
-        super::world::run(plan, output)
-    }
-
-    fn simpler(&self, _: &[KeyPlan]) -> Vec<Self> {
-        let fewer = |it: usize| Self { processes: it, ..self.clone() };
-        (1..self.processes).map(fewer).collect()
-    }
-}
-
 /// How long faults last, in milliseconds; a primary may be away for longer, since its replica takes over.
 const SPANS: [u64; 5] = [5, 40, 150, 600, 2000];
 const LONG_SPANS: [u64; 5] = [5, 40, 600, 2000, 8000];
 
-fn plan(seed: u64, random: &Random) -> Plan<Shared> {
+pub(super) fn plan(seed: u64, random: &Random) -> Plan<Shared> {
     let features = Features {
         processes: 1 + random.index(5),
         holds: random.chance(40),

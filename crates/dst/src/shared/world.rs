@@ -2,28 +2,72 @@
 
 use std::{mem, sync::Arc, time::Duration};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use sluicegate_core::{Gcra, Operation, Outcome, PreparedPolicy, Retry, Source};
 use sluicegate_holds::HoldId;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::plan::Shared;
 use super::{
     library::Library,
-    plan::{Action, FaultKind},
+    plan::{Action, FaultKind, Shared, plan},
     process::{KeyRequest, Process},
 };
-use crate::network::LinkFault;
-use crate::run::{RunOutcome, block_on};
 use crate::{
     check::Checks,
-    event_log::{EventLog, Output},
-    network::Link,
-    plan::{Plan, PolicyPlan, Request, Step},
+    event_log::{EventLog, Output, RunOutcome},
+    network::{Link, LinkFault},
+    plan::{self, KeyPlan, Plan, PolicyPlan, Request, Step},
     random::{Random, RandomByTime},
     redis_model::{ARMED, Brand, Policies, RedisModel, Servers},
+    run::block_on,
     time::{HostClock, VirtualTime},
 };
+
+impl plan::World for Shared {
+    type Action = Action;
+    const NAME: &str = "shared";
+
+    fn kind(&self) -> &'static str {
+        if self.cluster.is_some() { "cluster" } else { "processes" }
+    }
+
+    fn processes(&self) -> usize {
+        self.processes
+    }
+
+    fn check(&self, action: &Action) -> Result<()> {
+        let nodes = self.cluster.map_or(0, |it| it.nodes());
+        match action {
+            Action::Fault { node: Some(node), .. }
+            | Action::Link { node: Some(node), .. }
+            | Action::MigrateSlot { node, .. } => {
+                ensure!(*node < nodes, "unknown node `{node}`");
+            }
+            Action::Fault { kind, .. } => {
+                ensure!(!kind.is_of_cluster(), "expected the node of a cluster");
+            }
+            Action::Request(requests) => {
+                let is_alone = requests.len() == 1 || !requests.iter().any(|it| it.1.is_on_hold());
+                ensure!(is_alone, "an operation on a hold is a call of its own");
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn generate(seed: u64, random: &Random) -> Plan<Self> {
+        plan(seed, random)
+    }
+
+    fn run(plan: &Plan<Self>, output: Output) -> Result<RunOutcome> {
+        run(plan, output)
+    }
+
+    fn simpler(&self, _: &[KeyPlan]) -> Vec<Self> {
+        let fewer = |it: usize| Self { processes: it, ..self.clone() };
+        (1..self.processes).map(fewer).collect()
+    }
+}
 
 /// The deadline of an operation, in milliseconds: the default of the store.
 const DEADLINE: u64 = 15;

@@ -1,15 +1,12 @@
 //! Plans of a table in memory.
 
-use anyhow::Result;
 use sluicegate_core::OnError;
 use sluicegate_memory::WhenFull;
 
 use crate::{
-    event_log::Output,
     generate::{Features, SPAN, key, limit, policy_changes, requests_at_once},
-    plan::{self, KeyPlan, Plan, PolicyPlan, Requests, Step, World, merged_takes},
+    plan::{self, KeyPlan, Plan, PolicyPlan, Requests, Step, merged_takes},
     random::Random,
-    run::RunOutcome,
     text::text,
 };
 
@@ -79,19 +76,6 @@ impl plan::Action for Action {
     }
 }
 
-impl World for Table {
-    type Action = Action;
-    const NAME: &str = "table";
-
-    fn generate(seed: u64, random: &Random) -> Plan<Self> {
-        plan(seed, random)
-    }
-
-    fn run(plan: &Plan<Self>, output: Output) -> Result<RunOutcome> {
-        super::world::run(plan, output)
-    }
-}
-
 /// The least bound of a table, and more, in bytes.
 const BOUNDS: [usize; 3] = [2 << 20, 2 << 20, 3 << 20];
 /// More keys than a table has space for.
@@ -115,7 +99,7 @@ const EXPENSIVE: [&str; 2] = [
      fixed-window:60/6h,leaky-bucket:70/7h,fixed-window:99/day",
 ];
 
-fn plan(seed: u64, random: &Random) -> Plan<Table> {
+pub(super) fn plan(seed: u64, random: &Random) -> Plan<Table> {
     let features = Features {
         processes: 1,
         holds: random.chance(40),

@@ -19,17 +19,29 @@ use sluicegate_server::simulation::{StateFile, read_state_file};
 
 use super::{
     disk::{Off, STATE_FILE, SimulatedDisk},
-    plan::{Action, Table},
+    plan::{Action, Table, plan},
     states::{Flood, KeyStates, Presence, TAKE, distinguish},
 };
 use crate::{
-    event_log::{EventLog, Output},
+    event_log::{EventLog, Output, RunOutcome},
     oracle::{decide_denied, on_key},
-    plan::{Plan, PolicyPlan, Request, Step},
+    plan::{self, Plan, PolicyPlan, Request, Step},
     random::Random,
-    run::RunOutcome,
     time::{START, VirtualTime},
 };
+
+impl plan::World for Table {
+    type Action = Action;
+    const NAME: &str = "table";
+
+    fn generate(seed: u64, random: &Random) -> Plan<Self> {
+        plan(seed, random)
+    }
+
+    fn run(plan: &Plan<Self>, output: Output) -> Result<RunOutcome> {
+        run(plan, output)
+    }
+}
 
 /// `retry_after` of a denial because the table is full.
 const FULL_RETRY: Duration = Duration::from_secs(1);
