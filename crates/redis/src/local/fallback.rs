@@ -7,11 +7,9 @@
 
 use std::{borrow::Cow, sync::OnceLock, time::Duration};
 
-#[cfg(debug_assertions)]
-use sluicegate_core::Entry;
 use sluicegate_core::{
-    Answer, Decision, KeyedOperation, Limit, OnError, Operation, Outcome, Request, Retry, Share,
-    Source, StoreError, Timestamp, reached,
+    Answer, Decision, Entry, KeyedOperation, Limit, OnError, Operation, Outcome, Policy, Request,
+    Retry, Share, Source, StoreError, Timestamp, apply, reached,
 };
 use sluicegate_memory::{MemoryStore, NumberedPolicy, WhenFull};
 
@@ -186,14 +184,8 @@ fn raise_usage(
     // The usage under another policy may exceed the capacity of this one.
     let most = limits.iter().map(Limit::capacity).max().unwrap_or_default();
     let reported = share.used(used).min(most);
-    #[cfg(debug_assertions)]
-    let is_migrated = store.with_entry(key, |entry| entry.policy() != local.policy());
-    let here = store.with_entry(key, |entry| {
-        let mut usage = entry.usage(now).map(|(_, usage)| usage.used);
-        // The limits of another policy have other indices: the lowest usage counts.
-        if entry.policy() == local.policy() { usage.nth(binding) } else { usage.min() }
-    });
-    let here = u32::try_from(here.flatten().unwrap_or_default()).unwrap_or(u32::MAX);
+    let here = store.with_entry(key, |entry| used_under(local.policy(), binding, entry, now));
+    let here = u32::try_from(here.unwrap_or_default()).unwrap_or(u32::MAX);
     let more = reported.saturating_sub(here);
     if more > 0 && local.policy().counts_holds() {
         reached!(FallbackHoldsReportedUnits);
@@ -205,7 +197,6 @@ fn raise_usage(
     #[cfg(debug_assertions)]
     if let [limit] = limits
         && !limit.counts_holds()
-        && is_migrated != Some(true)
     {
         // A full table has no entry, or that from before.
         let used = |entry: &Entry| entry.usage(now).map(|(_, usage)| usage.used).sum::<u64>();
@@ -215,6 +206,21 @@ fn raise_usage(
             is_full || used >= u64::from(reported),
             "the usage that the store reported is lost"
         );
+    }
+}
+
+/// The units in use of a limit of `policy`, once the entry is carried over to it.
+fn used_under(policy: &Policy, binding: usize, entry: &Entry, now: Timestamp) -> u64 {
+    let used = |entry: &Entry| entry.usage(now).nth(binding).map_or(0, |(_, usage)| usage.used);
+    if entry.policy() == policy {
+        return used(entry);
+    }
+    // A charge carries the copy over.
+    let mut copy = Some(entry.clone());
+    match apply(policy, &mut copy, now, Operation::Charge(1)) {
+        Ok(_) => copy.as_ref().map_or(0, used).saturating_sub(1),
+        // Only `concurrency` limits, under which the other state stays.
+        Err(_) => entry.usage(now).map(|(_, usage)| usage.used).min().unwrap_or_default(),
     }
 }
 
@@ -235,5 +241,30 @@ fn hold_reported(
     if let (Ok(free @ 1..), Ok(longest)) = (free, longest) {
         let ttl = reset_after.clamp(MIN_TTL, Duration::from_micros(longest));
         let _ = store.apply_numbered(key, local, now, hold(units.min(free), Some(ttl)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sluicegate_core::PreparedPolicy;
+
+    use super::*;
+
+    /// The change to a shorter window forgets the local usage, and not what the store has reported.
+    #[test]
+    fn reported_usage_outlasts_a_change_of_the_policy() {
+        let store = MemoryStore::new();
+        let at =
+            |millis| Timestamp::EPOCH + Duration::from_hours(9) + Duration::from_millis(millis);
+        let [long, short] = ["fixed-window:9/1d", "fixed-window:26/500ms"]
+            .map(|text| text.parse::<PreparedPolicy>().unwrap());
+        let long = store.numbered(&long, at(0));
+        let _ = store.apply_numbered(b"k", &long, at(0), Operation::Take(9)).unwrap();
+        let short = store.numbered(&short, at(2000));
+        let reset_after = Duration::from_millis(300);
+        let reported = ReportedUsage { used: 5, binding: 0, reset_after };
+        raise_usage(&store, b"k", &short, Share::ALL, reported, at(2000));
+        let peek = store.apply_numbered(b"k", &short, at(2000), Operation::Peek(0)).unwrap();
+        assert_eq!(peek.remaining, 21);
     }
 }
