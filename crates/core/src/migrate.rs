@@ -148,6 +148,7 @@ mod tests {
             now in time(),
             cost in 0..10_u32,
         ) {
+            prop_assume!(writer != reader);
             let mut entry = None;
             for (time, cost) in writes {
                 let _ = apply(&writer, &mut entry, time, Operation::Charge(cost)).expect("no reserve");

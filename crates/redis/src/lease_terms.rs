@@ -9,16 +9,16 @@ use sluicegate_core::{Forgets, Policy, Timestamp, as_micros};
 pub(crate) struct LeaseTerms {
     /// The fastest rate of its limits of the gcra family: units, and the microseconds in which they drain.
     drain: Option<(u32, u64)>,
-    /// How long after the take a refund may arrive at most, if it has a limit of another kind, windows aside.
-    pub(crate) refund_within: Option<Duration>,
+    /// Whether unspent units are forfeited, because a refund may take units off that others took later: a limit is of
+    /// another kind, windows aside.
+    pub(crate) forfeits: bool,
     /// The shortest of its fixed windows.
     pub(crate) window: Option<Duration>,
 }
 
 impl LeaseTerms {
     pub(crate) fn new(policy: &Policy) -> Self {
-        let mut terms = Self { drain: None, refund_within: None, window: None };
-        let shorter = |one: Option<Duration>, other| Some(one.map_or(other, |it| it.min(other)));
+        let mut terms = Self { drain: None, forfeits: false, window: None };
         for limit in policy.limits() {
             let (units, period) = limit.rate();
             match limit.forgets() {
@@ -28,13 +28,10 @@ impl LeaseTerms {
                         terms.drain = Some(rate);
                     }
                 }
-                Forgets::InSteps => {
-                    terms.refund_within = shorter(terms.refund_within, Duration::MAX);
+                Forgets::InSteps | Forgets::AfterPeriod => terms.forfeits = true,
+                Forgets::ByWindow => {
+                    terms.window = Some(terms.window.map_or(period, |it| it.min(period)));
                 }
-                Forgets::AfterPeriod => {
-                    terms.refund_within = shorter(terms.refund_within, period);
-                }
-                Forgets::ByWindow => terms.window = shorter(terms.window, period),
                 Forgets::WhenSettled => {}
             }
         }
@@ -46,19 +43,12 @@ impl LeaseTerms {
         if self.window.is_some() { Timestamp::EPOCH } else { Timestamp::MAX }
     }
 
-    /// Whether it has a limit of another kind than the gcra family.
-    pub(crate) const fn counts_chunks(&self) -> bool {
-        self.window.is_some() || self.refund_within.is_some()
-    }
-
     /// Whether units that were taken under `self` are forgotten in the same way after a change to `other`: the store then
     /// carries the debt over as it is.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         let (Some(one), Some(two)) = (self.drain, other.drain) else { return false };
-        !self.counts_chunks()
-            && !other.counts_chunks()
-            && !is_faster(one, two)
-            && !is_faster(two, one)
+        let is_plain = |it: &Self| !it.forfeits && it.window.is_none();
+        is_plain(self) && is_plain(other) && !is_faster(one, two) && !is_faster(two, one)
     }
 
     /// The time in which `units` drain, rounded down to microseconds.

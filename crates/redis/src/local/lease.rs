@@ -16,9 +16,8 @@
 //! - *The gcra family* forgets them as the debt drains. No decision tells the debt, because the open holds of the key, of any
 //!   process, count in all of its numbers. Therefore a lease counts the debt of its own chunks, as the limit that drains first
 //!   would without other requests: the debt in the store is at least that, and the unspent units are the newest part of it.
-//! - *Logs, counters and buckets that are refilled in steps* take a refund off their newest units, which may be those of others.
-//!   Then those of others count as early as ours. A refund therefore has to arrive within l of the take, so that what is spent still was taken at most l
-//!   before; units are used within the first half of that.
+//! - *Logs, counters and buckets that are refilled in steps* take a refund off their newest units. These may be units of others, which
+//!   then count as early as ours, and in a chain of such refunds earlier still. Their units are forfeited.
 //! - *Fixed windows* forget them at the end of the window. When the window of a chunk ends is read from the entry, since open
 //!   holds make `reset_after` longer; if the window may have begun after the chunk was taken, the chunk is forfeited.
 //!
@@ -66,8 +65,8 @@ struct Lease {
     next: u32,
     /// When the debt of the chunks, without units that were returned, has drained.
     owed_until: Timestamp,
-    /// Until when a refund must arrive.
-    refund_until: Timestamp,
+    /// When the window of the newest chunk ends, and a refund must have arrived.
+    window_end: Timestamp,
     /// Units of the newest chunk that the application has not refunded since.
     chunk: u64,
     last: Decision,
@@ -111,7 +110,7 @@ pub(crate) struct UnspentLease {
     pub(crate) policy: PlannedPolicy,
     pub(crate) left: u32,
     owed_until: Timestamp,
-    refund_until: Timestamp,
+    window_end: Timestamp,
     chunk: u64,
 }
 
@@ -179,8 +178,8 @@ impl Leases {
                 reached!(LeaseExpiresBeforeTake if lease.left > 0);
                 *expired = lease.unspent(key);
                 lease.left = 0;
-                let is_known = lease.refund_until > Timestamp::EPOCH;
-                if policy.terms.window.is_some() && is_known && now >= lease.refund_until {
+                let is_known = lease.window_end > Timestamp::EPOCH;
+                if policy.terms.window.is_some() && is_known && now >= lease.window_end {
                     // A chunk that opens a window is forfeited: nothing shows that it is in that one.
                     lease.next = 1;
                 }
@@ -243,11 +242,8 @@ impl Leases {
         }
         let terms = &policy.terms;
         // This request uses all units of the previous chunk, because they are less than its cost.
-        lease.until =
-            sent + if terms.refund_within.is_some() { self.lifetime / 2 } else { self.lifetime };
-        lease.until = lease.until.min(window_end);
-        let within = terms.refund_within.map(|span| sent + self.lifetime.min(span));
-        lease.refund_until = within.map_or(window_end, |it| it.min(window_end));
+        lease.until = (sent + self.lifetime).min(window_end);
+        lease.window_end = window_end;
         lease.left = lease.left.saturating_add(units - cost);
         lease.next =
             units.saturating_mul(2).min(decision.remaining / 2).clamp(1, policy.settings.lease);
@@ -338,7 +334,7 @@ impl Lease {
             until: never,
             next: 1,
             owed_until: never,
-            refund_until: never,
+            window_end: never,
             chunk: 0,
             last: policy.plan.unused_decision,
             decided_at: never,
@@ -375,13 +371,13 @@ impl Lease {
             return None;
         }
         let (left, policy) = (self.left, self.policy.clone());
-        let Self { owed_until, refund_until, chunk, .. } = *self;
+        let Self { owed_until, window_end, chunk, .. } = *self;
         self.lower_debt(left.into());
         #[cfg(debug_assertions)]
         {
             self.units.gone += u64::from(left);
         }
-        Some(UnspentLease { key: key.into(), policy, left, owed_until, refund_until, chunk })
+        Some(UnspentLease { key: key.into(), policy, left, owed_until, window_end, chunk })
     }
 
     /// The last decision of the store, with the unspent units added.
@@ -397,18 +393,18 @@ impl Lease {
 impl UnspentLease {
     /// The same units, of which none is owed.
     fn forfeited(self) -> Self {
-        Self { refund_until: Timestamp::EPOCH, ..self }
+        Self { window_end: Timestamp::EPOCH, ..self }
     }
 
     /// Number of units that are still owed, and may be refunded, if the refund arrives within `late`.
     pub(crate) fn owed(&self, now: Timestamp, late: Duration) -> u32 {
         let terms = &self.policy.terms;
         let then = now + late;
-        if then > self.refund_until {
+        if terms.forfeits || then > self.window_end {
             return 0;
         }
         // The unspent units are part of the newest chunk, and the application may have refunded that.
-        let of_windows = if terms.counts_chunks() { self.chunk } else { u64::MAX };
+        let of_windows = if terms.window.is_some() { self.chunk } else { u64::MAX };
         let debt = as_micros(self.owed_until.since(then));
         let owed = of_windows.min(terms.drained_units(debt)).min(self.left.into());
         u32::try_from(owed).unwrap_or(self.left)

@@ -223,7 +223,6 @@ rules:
 
 /// The time for a hostile head of 32 KiB is about proportional to its length.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "the slowest is printed")]
 fn path_long_and_hostile_has_few_matches() {
     let rules = rules(
         "

@@ -83,7 +83,7 @@ impl WaitQueues {
 impl Drop for WaitQueues {
     fn drop(&mut self) {
         let waiting = self.queues.get_mut().waiting();
-        assert!(waiting == 0 || std::thread::panicking(), "a request waits that nobody polls");
+        assert!(waiting == 0 || std::thread::panicking(), "a request waits that no task polls");
     }
 }
 

@@ -105,7 +105,7 @@ fn error_of_every_part_converts_and_keeps_its_text() {
         Ok(Share::of(2, 1)?)
     }
     fn lease() -> Result<PreparedPolicy, Error> {
-        Ok("fixed-window:1/1s".parse::<PreparedPolicy>()?.lease(2)?)
+        Ok("leaky-queue:1/1s".parse::<PreparedPolicy>()?.lease(2)?)
     }
     fn reserve() -> Result<bool, Error> {
         let policy = "fixed-window:1/1s".parse::<PreparedPolicy>()?;
