@@ -249,8 +249,9 @@ def test_policies_joined_keep_the_settings_of_both():
         other & Policy("gcra:10/1s", on_error="deny")
     leased = Policy("gcra:10/1s", lease=8)
     for left, right in [(plain, leased), (leased, plain)]:
-        with pytest.raises(SettingsError, match="for a lease"):
-            left & right
+        assert (left & right).lease == 8
+    with pytest.raises(SettingsError, match="for a lease: `leaky-queue:1/1s` cannot have one"):
+        leased & Policy("leaky-queue:1/1s")
 
 
 def test_decision_is_complete():

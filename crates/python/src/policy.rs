@@ -65,7 +65,8 @@ impl Policy {
         hasher.finish()
     }
 
-    /// Both: a request must fit in all limits of the two. `on_error` is that of the one that sets it.
+    /// Both: a request must fit in all limits of the two. `on_error` is that of the one that sets it, and `lease` the
+    /// larger one: an error if a limit of the other cannot have one.
     fn __and__<'py>(slf: &Bound<'py, Self>, other: &Self) -> PyResult<Bound<'py, PyAny>> {
         let own = slf.get();
         let text = format!("{},{}", own.prepared.policy(), other.prepared.policy());
@@ -77,7 +78,6 @@ impl Policy {
             return Err(errors::new(slf.py(), "PolicyError", text));
         }
         settings.set_item("on_error", own.on_error.as_ref().or(other.on_error.as_ref()))?;
-        // With a lease on either side it is an error, because a lease is for one limit.
         settings.set_item("lease", own.lease.max(other.lease))?;
         slf.get_type().call((text,), Some(&settings))
     }
