@@ -1,7 +1,7 @@
 //! What the generators of all plans share. Each seed uses some kinds of policies, operations and faults, and leaves others
 //! out: a run in which everything happens at once finds less.
 
-use sluicegate_core::{GcraName, OnError, Policy, Share};
+use sluicegate_core::{OnError, PreparedPolicy, Share};
 
 use crate::{
     plan::{KeyPlan, PolicyPlan, Request, Requests, Step},
@@ -61,9 +61,8 @@ pub(crate) fn policy(random: &Random) -> PolicyPlan {
     let limits = 1 + random.index(2) * random.index(2);
     let limits: Vec<_> = (0..limits).map(|_| limit(random)).collect();
     let policy = limits.join(",");
-    let parsed: Option<Policy> = policy.parse().ok();
-    let gcra = parsed.as_ref().and_then(Policy::as_gcra);
-    let is_leased = gcra.is_some_and(|it| it.name() != GcraName::LeakyQueue && !it.borrow());
+    let parsed: Option<PreparedPolicy> = policy.parse().ok();
+    let is_leased = parsed.is_some_and(|it| it.lease(2).is_ok());
     let lease = if is_leased && random.chance(50) { *random.pick(&[4, 16, 64]) } else { 0 };
     let on_error = match random.below(5) {
         0 => OnError::Allow,

@@ -57,6 +57,20 @@ impl Meter {
         self.exact(limit, share).map(move |(at, excess)| (at, units(excess)))
     }
 
+    /// An interval of virtual time that has more units than `most` says for its length: its milliseconds, and its units.
+    pub(crate) fn overfull(&self, most: impl Fn(u64) -> u128) -> Option<(u64, u64)> {
+        let mut sorted = self.admitted.clone();
+        sorted.sort_by_key(|it| it.0);
+        (0..sorted.len()).find_map(|first| {
+            let mut sum = 0;
+            sorted[first..].iter().find_map(|&(at, _, units)| {
+                sum += units;
+                let millis = at - sorted[first].0;
+                (u128::from(sum) > most(millis)).then_some((millis, sum))
+            })
+        })
+    }
+
     /// The excess in units times microseconds of the period, so that it is exact.
     fn exact(&self, limit: &Gcra, (part, whole): (u32, u32)) -> impl Iterator<Item = (u64, u128)> {
         let unit = u128::from(as_micros(limit.period())) * u128::from(whole);

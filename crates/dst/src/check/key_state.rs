@@ -9,7 +9,9 @@ use std::{
 use sluicegate_conformance::{OracleSubject, Subject as _};
 use sluicegate_core::{
     Decision, Gcra, GcraName, OnError, Operation, Policy, PreparedPolicy, Retry, Share, Timestamp,
+    as_micros,
 };
+use sluicegate_redis::Options;
 
 use crate::{meter::Meter, oracle::on_key};
 
@@ -420,7 +422,7 @@ impl CheckedKey {
 
     /// How far the store and leases have exceeded their bound.
     pub(super) fn excess(&self, processes: u64) -> Option<String> {
-        let limit = self.limit()?;
+        let Some(limit) = self.limit() else { return self.leased_excess() };
         let bounds = self.bounds(limit, processes);
         let bound_at = |at| bounds.iter().rfind(|it| it.0 <= at).map_or(0, |it| it.1);
         let mut excesses = self.admitted.excesses(limit, (1, 1));
@@ -433,6 +435,22 @@ impl CheckedKey {
             self.lease(),
             self.allowances
         ))
+    }
+
+    /// How far leases under a policy of any kind have exceeded theirs: what is spent in an interval was taken at most the
+    /// lifetime of a lease before. Not where the server lost writes, its clock was set, or clients gave units back.
+    fn leased_excess(&self) -> Option<String> {
+        let [policy] = &self.policies[..] else { return None };
+        if !self.is_leased() || !self.allowances.is_empty() || !self.stepped_at.is_empty() {
+            return None;
+        }
+        let lifetime = as_micros(Options::default().lease_lifetime);
+        policy.policy().limits().iter().find_map(|limit| {
+            // Clocks run up to a thousandth faster than virtual time, of which the milliseconds are known.
+            let most = |millis| limit.max_admitted((lifetime + (millis + 2) * 1000) * 1001 / 1000);
+            let (millis, units) = self.admitted.overfull(most)?;
+            Some(format!("admits {units} units within {millis} ms under {limit} with leases"))
+        })
     }
 
     /// How far a process has exceeded the bound of its own decisions.
