@@ -370,24 +370,18 @@ marks! {
     CommandsArriveAsServerStops,
     /// A pipeline goes on behind a command that waits.
     CommandsComeBehindWaitingOne,
-    /// A connection waits for the lane of its worker.
-    ConnectionWaitsForLane,
     /// A pipeline is rejected, because there is no memory for its operations on the store.
     DeferredOperationsHaveNoMemory,
     /// An idle client is closed.
     IdleClientIsClosed,
     /// A long command is rejected, because there is no memory for it.
     LongCommandHasNoMemory,
-    /// A pipeline continues in the next turn.
-    PipelineContinuesInNextTurn,
     /// A pipeline ends with an invalid command.
     ProtocolErrorBehindCommands,
     /// So many replies are pending that they are sent before the next command runs.
     RepliesAreSentBeforeNextCommand,
     /// A client is closed, because there is no memory for its replies.
     RepliesHaveNoMemory,
-    /// A batch takes so long that its rest is deferred.
-    RestOfBatchIsDeferred,
     /// A client is closed that does not finish a command.
     UnfinishedCommandIsClosed,
     /// The units of a request that has passed go back, because its client has left.

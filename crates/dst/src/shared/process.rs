@@ -108,6 +108,10 @@ impl Process {
         });
         let mut options = Options::default();
         options.max_denial_cache = denial_cache;
+        if random.chance(10) {
+            // Of several leased keys, one is asked about each time.
+            options.max_leases = 1;
+        }
         options.environment = Some(Arc::clone(&host) as Arc<dyn Environment>);
         let store = RedisStore::new(&servers.url(), options)?;
         Ok(Self { host, store, log: Arc::clone(log), checks: Arc::clone(checks) })

@@ -8,7 +8,7 @@
 
 use std::{cell::Cell, time::Duration};
 
-use sluicegate_core::{Timestamp, reached};
+use sluicegate_core::Timestamp;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Longest turn, unless a single command takes longer.
@@ -105,7 +105,6 @@ impl<'a> Turn<'a> {
         waiting.set(waiting.get() + 1);
         let _waits = WaitGuard(waiting);
         debug_assert!(self.permit.is_none(), "a connection waits for the lane that it holds");
-        reached!(ConnectionWaitsForLane);
         // An error is a closed semaphore, which this one never is.
         self.permit = self.turns.lane.acquire().await.ok();
     }

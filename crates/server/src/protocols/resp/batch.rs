@@ -4,7 +4,7 @@
 //! answered, in order, before any other command runs and at the end of what was read.
 
 use sluicegate_commands::{DecisionFormat, KeyOperation};
-use sluicegate_core::{KeyedOperation, Source, reached};
+use sluicegate_core::{KeyedOperation, Source};
 use sluicegate_resp::Writer;
 use smallvec::SmallVec;
 
@@ -141,7 +141,6 @@ impl<'a> Batch<'a> {
             debug_assert!(replied.next().is_none(), "a command of a batch has no reply");
         }
         if decided < entries.len() {
-            reached!(RestOfBatchIsDeferred);
             defer(&entries[decided..], &policies, session, out.len());
             session.end_turn();
         }

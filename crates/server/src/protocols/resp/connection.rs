@@ -252,7 +252,6 @@ impl<'a> Connection<'a> {
                     return Ok(self.compact());
                 }
                 BatchEnd::Full | BatchEnd::Turn => {
-                    reached!(PipelineContinuesInNextTurn if matches!(end, BatchEnd::Turn) && self.start < self.unread.len());
                     reached!(RepliesAreSentBeforeNextCommand if matches!(end, BatchEnd::Full));
                     self.flush().await?;
                     let is_over = matches!(end, BatchEnd::Turn)
