@@ -46,20 +46,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
             "tower",
         ],
     ),
-    (
-        "dst",
-        &[
-            "core",
-            "memory",
-            "resp",
-            "redis",
-            "holds",
-            "proto",
-            "sluicegate",
-            "server",
-            "conformance",
-        ],
-    ),
+    ("dst", &["core", "memory", "resp", "redis", "holds", "sluicegate", "server", "conformance"]),
     ("xtask", &[]),
 ];
 
