@@ -531,3 +531,27 @@ impl<'a, T> LockedSegment<'a, T> {
 /// `RUSTFLAGS="--cfg loom" cargo test --release -p sluicegate-memory --lib model`.
 #[cfg(all(test, loom))]
 mod model;
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::slot::Tat;
+
+    /// Sweeps of a few slots at a time come to every slot.
+    #[test]
+    fn drain_some_goes_on_where_it_ended() {
+        let buckets: Box<Buckets> = Box::new(std::array::from_fn(|_| Bucket::default()));
+        let segment = Segment::new(&raw const *buckets, 7, 0, 0, ());
+        let mut locked = segment.lock();
+        let state = Tat::of_window(7 << 32, 1, 30).unwrap();
+        let mut added = 0;
+        for number in 1..=SLOTS as u64 / 2 {
+            let hash = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) & !3;
+            added += usize::from(locked.insert(hash, Slot::simple(hash, 1, state), |(), _| false));
+        }
+        assert!(added > SLOTS / 4, "{added}");
+        let removed: usize =
+            (0..SLOTS.div_ceil(64)).map(|_| locked.drain_some(64, |(), _| true)).sum();
+        assert_eq!(removed, added);
+    }
+}
