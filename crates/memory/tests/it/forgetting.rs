@@ -82,3 +82,18 @@ fn without_forgetting_a_key_of_another_time_is_kept() {
         assert!(!take(&store, text.as_bytes(), &prepared, 5));
     }
 }
+
+/// A log keeps events beyond its period for a later policy, whatever reads it in between.
+#[test]
+fn read_of_a_recovered_log_keeps_what_a_later_policy_counts() {
+    const SECOND: u64 = 1_000_000;
+    let [kept, longer] = ["sliding-log:10/1m:keep=1h", "sliding-log:10/1h"].map(policy);
+    for operation in [Operation::Peek(1), Operation::Take(0), Operation::Refund(0)] {
+        let store = MemoryStore::new();
+        assert!(store.apply(b"a", &kept, at(0), Operation::Take(10)).unwrap().allowed());
+        let read = store.apply(b"a", &kept, at(90 * SECOND), operation).unwrap();
+        assert_eq!((read.remaining, read.reset_after.is_zero()), (10, true), "{operation:?}");
+        let take = store.apply(b"a", &longer, at(91 * SECOND), Operation::Take(1)).unwrap();
+        assert!(!take.allowed(), "{operation:?}");
+    }
+}
