@@ -72,6 +72,27 @@ fn script_key_expires_when_it_has_recovered() {
     }
 }
 
+/// The time at which a key expires is that of its state in whole milliseconds, rounded up: a millisecond less would forget up to
+/// five units here.
+#[test]
+fn script_key_expires_in_the_millisecond_after_its_state() {
+    for engine in [Engine::Redis70, Engine::Valkey91] {
+        let server = Server::start(engine);
+        let connection = &mut server.connect();
+        for policy in ["gcra:1000/60s", "gcra:1000/60s:borrow", "fixed-window:9/90s"] {
+            for number in 0..20 {
+                let key = format!("{policy}{number}");
+                let _ = apply(connection, &key, policy, Operation::Take(3));
+                let stored: Vec<u8> = redis::cmd("GET").arg(&key).query(connection).unwrap();
+                let entry = Entry::decode(&stored).unwrap();
+                let recovers = micros(entry.lifetime(Timestamp::EPOCH));
+                let ends: u64 = redis::cmd("PEXPIRETIME").arg(&key).query(connection).unwrap();
+                assert_eq!(ends, recovers.div_ceil(1000), "{engine:?} {key}");
+            }
+        }
+    }
+}
+
 #[test]
 fn script_test_key_lives_for_an_hour() {
     for engine in ENGINES {
