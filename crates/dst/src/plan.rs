@@ -74,7 +74,7 @@ pub(crate) trait Action: Text + Clone + Debug + PartialEq {
         None
     }
 
-    /// One action in place of two.
+    /// One action in place of two that send no requests.
     fn merged(&self, _other: &Self) -> Option<Self> {
         None
     }
@@ -220,8 +220,20 @@ impl Display for Request {
     }
 }
 
+/// One action in place of two.
+pub(crate) fn merged<A: Action>(one: &A, two: &A) -> Option<A> {
+    let (mut first, mut second) = (one.clone(), two.clone());
+    match (first.requests(), second.requests()) {
+        (Some(requests), Some(others)) => {
+            *requests = merged_takes(requests, others)?;
+            Some(first)
+        }
+        _ => one.merged(two),
+    }
+}
+
 /// The request that follows the first one as its own, if both are takes of one key: of all units.
-pub(crate) fn merged_takes(first: &Requests, second: &Requests) -> Option<Requests> {
+fn merged_takes(first: &Requests, second: &Requests) -> Option<Requests> {
     match (&first[..], &second[..]) {
         (&[(key, Request::Take(one))], &[(other, Request::Take(two))]) if key == other => {
             Some(vec![(key, Request::Take(one.saturating_add(two)))])

@@ -4,7 +4,7 @@ use anyhow::Result;
 
 use crate::{
     event_log::Output,
-    plan::{Action as _, Plan, Step, World},
+    plan::{Action as _, Plan, Step, World, merged},
     run::run,
 };
 
@@ -105,7 +105,7 @@ impl<W: World, F: Fn(&Plan<W>) -> Result<Option<String>>> Shrinker<W, F> {
             let steps = &self.shortest.steps;
             let mut later = first + 1..steps.len();
             let next =
-                later.find_map(|it| Some((it, steps[first].action.merged(&steps[it].action)?)));
+                later.find_map(|it| Some((it, merged(&steps[first].action, &steps[it].action)?)));
             let Some((second, action)) = next else {
                 first += 1;
                 continue;

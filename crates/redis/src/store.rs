@@ -361,6 +361,9 @@ impl Store for RedisStore {
 
 // Takes from leases: refills them from the store one request at a time, and refunds unspent units.
 
+/// The shortest fixed window that is leased: a shorter one may end before a chunk is known to be in it.
+const MIN_LEASED_WINDOW: Duration = Duration::from_millis(60);
+
 /// The units of a take that a lease may decide.
 const fn leased_cost(settings: PolicySettings, operation: Operation<'_>) -> Option<u32> {
     match operation {
@@ -427,8 +430,7 @@ impl RedisStore {
     ) -> Result<Answer, StoreError> {
         let (inner, PlannedOperation { key, policy, operation }) = (self.inner(), take);
         let cost = operation.cost();
-        // A shorter window ends before a chunk is known to be in it.
-        if policy.terms.window.is_some_and(|it| it <= 4 * inner.context.options.deadline) {
+        if policy.terms.window.is_some_and(|it| it < MIN_LEASED_WINDOW) {
             return inner.request(take, deadline).await;
         }
         let (mut over, mut turn) = (None, None);
@@ -467,7 +469,7 @@ impl RedisStore {
                 match inner.decide(refill, deadline).await {
                     Ok(decision) if decision.allowed() => {
                         reached!(ChunkIsGranted);
-                        let window_end = self.window_end(refill, token.sent).await;
+                        let window_end = self.window_end(refill, token.sent, deadline).await;
                         let now = inner.context.now();
                         let granted = Chunk { units: chunk, cost, decision, window_end };
                         inner.granted(key, policy, granted, (token, now));
@@ -499,13 +501,17 @@ impl RedisStore {
     }
 
     /// When the window of a chunk ends that was just granted.
-    async fn window_end(&self, chunk: PlannedOperation<'_>, sent: Timestamp) -> Timestamp {
+    async fn window_end(
+        &self,
+        chunk: PlannedOperation<'_>,
+        sent: Timestamp,
+        deadline: Deadline,
+    ) -> Timestamp {
         let (inner, PlannedOperation { key, policy, .. }) = (self.inner(), chunk);
         if policy.terms.window.is_none() {
             return policy.terms.unknown_end();
         }
         let asked = inner.context.now();
-        let deadline = Deadline::after(inner.context.options.deadline);
         let end = match self.entry_at(key, deadline).await {
             Ok((Some(entry), by_store)) => lease::window_end(
                 &entry,

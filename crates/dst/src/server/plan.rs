@@ -5,7 +5,7 @@ use sluicegate_core::OnError;
 use crate::{
     generate::{Features, SPAN, can_reserve, key, policy_changes, request},
     network::LinkFault,
-    plan::{self, KeyPlan, Plan, PolicyPlan, Request, Requests, Step, merged_takes},
+    plan::{self, KeyPlan, Plan, PolicyPlan, Request, Requests, Step},
     random::Random,
     text::text,
 };
@@ -79,15 +79,12 @@ impl plan::Action for Action {
     }
 
     fn merged(&self, other: &Self) -> Option<Self> {
-        match (self, other) {
-            (Self::Request(first), Self::Request(second)) => {
-                merged_takes(first, second).map(Self::Request)
-            }
-            (
-                &Self::Pipeline { key, cost, count: one },
-                &Self::Pipeline { key: other, cost: same, count: two },
-            ) if (key, cost) == (other, same) => {
-                Some(Self::Pipeline { key, cost, count: one + two })
+        let &Self::Pipeline { key, cost, count } = self else { return None };
+        match other {
+            &Self::Pipeline { key: other, cost: same, count: more }
+                if (other, same) == (key, cost) =>
+            {
+                Some(Self::Pipeline { key, cost, count: count + more })
             }
             _ => None,
         }

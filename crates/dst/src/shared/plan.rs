@@ -5,7 +5,7 @@ use sluicegate_core::OnError;
 use crate::{
     generate::{Features, SPAN, key, policy_changes, requests_at_once},
     network::LinkFault,
-    plan::{self, KeyPlan, Plan, PolicyPlan, Request, Requests, Step, merged_takes},
+    plan::{self, KeyPlan, Plan, PolicyPlan, Request, Requests, Step},
     random::Random,
     text::text,
 };
@@ -168,15 +168,6 @@ impl plan::Action for Action {
 
     fn requests(&mut self) -> Option<&mut Requests> {
         if let Self::Request(requests) = self { Some(requests) } else { None }
-    }
-
-    fn merged(&self, other: &Self) -> Option<Self> {
-        match (self, other) {
-            (Self::Request(first), Self::Request(second)) => {
-                merged_takes(first, second).map(Self::Request)
-            }
-            _ => None,
-        }
     }
 }
 

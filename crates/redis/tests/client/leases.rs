@@ -190,9 +190,7 @@ async fn lease_of_a_fixed_window_is_not_spent_in_the_next() {
         .map(|_| {
             let (url, policy) = (server.url(), policy.clone());
             tokio::spawn(async move {
-                let mut options = patient();
-                options.deadline = Duration::from_millis(100);
-                let store = RedisStore::connect_with(&url, options).await.unwrap();
+                let store = RedisStore::connect_with(&url, patient()).await.unwrap();
                 let mut admitted = 0_u64;
                 for _ in 0..1200 {
                     let answer = store.take(b"k", &policy, 1).await.unwrap();
