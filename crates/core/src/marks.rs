@@ -140,8 +140,6 @@ marks! {
     WaiterMovesToAnotherQueue,
     /// A waiter is woken because another request has begun a window.
     WaiterWokenByBegunWindow,
-    /// A waiter is woken because a request under another policy has migrated the key.
-    WaiterWokenByOtherPolicy,
     /// A waiter is woken by a refund.
     WaiterWokenByRefund,
     /// A waiter is woken by a renew.
@@ -176,8 +174,6 @@ marks! {
     PolicyHasNoNumber,
     /// A number is used again for another policy, while a slot still has it.
     PolicyNumberUsedAgain,
-    /// Keys crowd in few buckets, and are distributed again.
-    SegmentIsReseeded,
     /// A segment is split.
     SegmentIsSplit,
     /// A new key gets the slot of a recovered one.
@@ -220,6 +216,8 @@ marks! {
     ChunkIsGranted,
     /// The store denies a chunk, but may allow the request alone.
     ChunkIsDenied,
+    /// The store denies a chunk while other requests wait for their turn to ask for one.
+    RefillIsDeniedWhileOthersWait,
     /// A chunk is granted to a lease that was reset or has another policy by now.
     ChunkIsLost,
     /// A lease with unspent units gets another policy.
@@ -370,8 +368,6 @@ marks! {
     CommandsArriveAsServerStops,
     /// A pipeline goes on behind a command that waits.
     CommandsComeBehindWaitingOne,
-    /// A pipeline is rejected, because there is no memory for its operations on the store.
-    DeferredOperationsHaveNoMemory,
     /// An idle client is closed.
     IdleClientIsClosed,
     /// A long command is rejected, because there is no memory for it.

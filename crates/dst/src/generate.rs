@@ -11,6 +11,9 @@ use crate::{
 /// How long steps are taken, in milliseconds.
 pub(crate) const SPAN: u64 = 8_000;
 
+/// Periods of limits.
+const PERIODS: [&str; 4] = ["1s", "500ms", "3s", "7s"];
+
 /// The features that a seed uses.
 pub(crate) struct Features {
     pub(crate) processes: usize,
@@ -31,7 +34,8 @@ pub(crate) fn key(random: &Random, features: &Features) -> KeyPlan {
     KeyPlan(all)
 }
 
-/// A policy with limits of the same algorithms, most with another number of units.
+/// A policy with limits of the same algorithms, most with another number of units, some with another period. Some have one
+/// limit more.
 fn of_equal_kind(
     random: &Random,
     PolicyPlan { policy, lease, on_error }: &PolicyPlan,
@@ -39,9 +43,17 @@ fn of_equal_kind(
     let varied = |limit: &str| {
         let (name, rate) = limit.split_once(':')?;
         let (_, rest) = rate.split_once('/')?;
-        Some(format!("{name}:{}/{rest}", random.between(1, 30)))
+        let (mut period, options) = rest.split_at(rest.find(':').unwrap_or(rest.len()));
+        if period.ends_with('s') && random.chance(30) {
+            period = PERIODS[random.index(PERIODS.len())];
+        }
+        Some(format!("{name}:{}/{period}{options}", random.between(1, 30)))
     };
-    let limits: Option<Vec<_>> = policy.split(',').map(varied).collect();
+    let mut limits: Vec<_> = policy.split(',').collect();
+    if limits.len() == 1 && random.chance(20) {
+        limits.push(limits[0]);
+    }
+    let limits: Option<Vec<_>> = limits.into_iter().map(varied).collect();
     let policy = limits.map_or_else(|| policy.clone(), |limits| limits.join(","));
     PolicyPlan { policy, lease: *lease, on_error: *on_error }
 }
@@ -76,7 +88,7 @@ pub(crate) fn policy(random: &Random) -> PolicyPlan {
 
 pub(crate) fn limit(random: &Random) -> String {
     let (count, burst) = (random.between(1, 30), random.between(1, 40));
-    let period = random.pick(&["1s", "500ms", "3s", "7s"]);
+    let period = PERIODS[random.index(PERIODS.len())];
     let unit = random.pick(&["day", "week", "month:tz=Europe/Berlin", "day:tz=America/New_York"]);
     // Some windows record denials.
     let all = if count % 3 == 0 { ":count=all" } else { "" };

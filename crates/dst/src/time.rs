@@ -10,8 +10,9 @@ use crate::random::Random;
 
 /// The time of clocks at the start of a run, in microseconds since the Unix epoch.
 pub(crate) const START: u64 = 1_700_000_000_000_000;
-/// A midnight in UTC after it.
-const MIDNIGHT: u64 = 1_700_006_400_000_000;
+/// When windows of calendars end after it: a day in UTC and in New York, a week, a month in Berlin.
+const WINDOW_ENDS: [u64; 4] =
+    [1_700_006_400_000_000, 1_700_024_400_000_000, 1_700_438_400_000_000, 1_701_385_200_000_000];
 
 /// The virtual time of a run. It moves in milliseconds, as tokio's timers do.
 #[derive(Clone, Copy, Debug)]
@@ -56,20 +57,25 @@ struct ClockState {
     stopped: Option<(u64, u64)>,
 }
 
+/// What a clock shows at the start of a run. Clocks are up to five minutes apart; at some, a window of a calendar ends during
+/// the run.
+pub(crate) fn start_of_clock(random: &Random) -> u64 {
+    match random.chance(20) {
+        true => random.pick(&WINDOW_ENDS) - random.below(8_000_000),
+        false => START + random.below(600_000_000),
+    }
+}
+
 impl HostClock {
     pub(crate) fn new(time: VirtualTime, random: &Random) -> Self {
-        // Up to five minutes apart, and up to 200 parts per million off.
-        let mut start = START + random.below(600_000_000);
-        if random.chance(20) {
-            // A day ends during the run.
-            start = MIDNIGHT - random.below(8_000_000);
-        }
+        let start = start_of_clock(random);
         let state = ClockState {
             start: start.cast_signed(),
             last: (0, 0),
             latest: Timestamp::EPOCH,
             stopped: None,
         };
+        // Up to 200 parts per million off.
         let drift = random.below(401).cast_signed() - 200;
         Self { time, drift, state: Mutex::new(state) }
     }

@@ -508,7 +508,6 @@ impl<'a, T> LockedSegment<'a, T> {
     /// Assigns all slots to buckets by a new `seed`. False if a slot would find no space; nothing changes then.
     pub(crate) fn reseed(&mut self, seed: usize) -> bool {
         let before = self.seed();
-        reached!(SegmentIsReseeded);
         let indexes = self.drain_where(|_, _| true);
         let hashes: Vec<_> =
             indexes.iter().map(|&(index, slot)| (self.hash_at(index, slot), slot)).collect();

@@ -451,7 +451,7 @@ impl RedisStore {
             if turn.is_none() {
                 self.keep_leases();
                 match deadline.within(lock.lock_owned()).await {
-                    Ok(guard) => turn = Some(guard),
+                    Ok(guard) => turn = Some((guard, token.denials)),
                     Err(late) => {
                         reached!(RefillIsWaitedForTooLong);
                         return inner.fall_back(take, late);
@@ -462,6 +462,11 @@ impl RedisStore {
                     return Ok(answer);
                 }
                 continue;
+            }
+            if turn.take_if(|(_, before)| token.denials > *before).is_some() {
+                // The store has denied others meanwhile: many that wait would have their replies one after the other.
+                reached!(RefillIsDeniedWhileOthersWait);
+                return inner.request(take, deadline).await;
             }
             let known = inner.denials.begin_query(key, now);
             if chunk > cost {
@@ -486,15 +491,19 @@ impl RedisStore {
                 }
             }
             let answer = inner.request(take, deadline).await?;
-            if answer.allowed() && answer.source == Source::Store {
-                let now = inner.context.now();
-                let granted = Chunk {
-                    units: cost,
-                    cost,
-                    decision: answer.decision,
-                    window_end: policy.terms.unknown_end(),
-                };
-                inner.granted(key, policy, granted, (token, now));
+            match answer.source {
+                Source::Store if answer.allowed() => {
+                    let now = inner.context.now();
+                    let granted = Chunk {
+                        units: cost,
+                        cost,
+                        decision: answer.decision,
+                        window_end: policy.terms.unknown_end(),
+                    };
+                    inner.granted(key, policy, granted, (token, now));
+                }
+                Source::Store => inner.leases.denied(key),
+                _ => {}
             }
             return Ok(answer);
         }

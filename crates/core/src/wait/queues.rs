@@ -351,7 +351,6 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
             Operation::Charge(_) | Operation::Refund(_) | Operation::Reset => {
                 let head = self.changed(key);
                 reached!(WaiterWokenByRefund if head.is_some() && matches!(operation, Operation::Refund(_)));
-                reached!(WaiterWokenByReset if head.is_some() && operation == Operation::Reset);
                 head
             }
             // A settle frees units.
@@ -379,7 +378,6 @@ impl<K: Clone + Hash + Eq, W> WaitQueues<K, W> {
         let may_begin = is_recorded && policy.limits().iter().any(Limit::begins_with_use);
         let is_same = self.waiters[&head].waiter.request().policy.decides_like(policy);
         reached!(WaiterWokenByBegunWindow if may_begin && is_same);
-        reached!(WaiterWokenByOtherPolicy if !is_same);
         (may_begin || !is_same).then_some(head)
     }
 

@@ -30,6 +30,8 @@ pub(super) struct Client {
     pub(super) paused: Rc<Cell<Instant>>,
     /// Its connection, if it has one.
     pub(super) connection: Option<Connected>,
+    /// Connections that it does not use any more, and does not close.
+    pub(super) unused: Vec<Rc<RefCell<Stream>>>,
 }
 
 #[derive(Debug)]
@@ -55,6 +57,7 @@ impl Client {
             self.connection = self.connect(server, ledger, unread);
         }
         let Some(connected) = &self.connection else { return };
+        let is_last = commands.last().is_some_and(Command::is_last);
         let mut bytes = Vec::new();
         for command in commands {
             let before = bytes.len();
@@ -63,6 +66,10 @@ impl Client {
         }
         // An error means that the connection has ended, which ends its reader, too.
         let _ = connected.stream.borrow().try_write(&bytes);
+        if is_last {
+            self.unused.push(Rc::clone(&connected.stream));
+            self.leave(ledger);
+        }
     }
 
     /// `None`: the server rejects it, because it has as many clients as it may.

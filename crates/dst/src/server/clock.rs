@@ -6,7 +6,7 @@ use std::cell::Cell;
 use sluicegate_core::Timestamp;
 use tokio::time::Instant;
 
-use crate::{random::Random, time::START};
+use crate::{random::Random, time::start_of_clock};
 
 #[derive(Clone, Copy, Debug)]
 struct Clock {
@@ -23,7 +23,7 @@ thread_local! {
 
 /// Starts the clock of this run.
 pub(super) fn start_clock(random: &Random) {
-    let start = START + random.below(600_000_000);
+    let start = start_of_clock(random);
     let drift = random.below(401).cast_signed() - 200;
     CLOCK.set(Some(Clock { began: Instant::now(), start, drift }));
 }

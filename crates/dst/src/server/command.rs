@@ -28,6 +28,9 @@ pub(super) trait Observer: fmt::Debug + Send {
     /// The network has accepted bytes of the server.
     fn accepted(&mut self, _number: usize, _bytes: usize) {}
 
+    /// The server has sent its last byte, and drops what it still reads.
+    fn closes(&mut self, _number: usize) {}
+
     /// The server has closed the connection.
     fn ended(&mut self, _number: usize) {}
 }
@@ -72,6 +75,7 @@ impl<O: Observer> AsyncWrite for ServerEnd<O> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.observer.lock().closes(self.number);
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
@@ -112,6 +116,10 @@ pub(super) enum Command {
         request: Request,
         timeout: u64,
     },
+    /// Bytes that are no command.
+    Invalid,
+    /// So many bytes of a command that does not end.
+    Unfinished(usize),
 }
 
 impl Command {
@@ -128,8 +136,17 @@ impl Command {
             &Action::Pipeline { key, cost, count } => {
                 vec![Self::One { key, request: Request::Take(cost) }; count]
             }
+            &Action::Invalid { key } => {
+                vec![Self::One { key, request: Request::Take(1) }, Self::Invalid]
+            }
+            &Action::Unfinished { bytes } => vec![Self::Unfinished(bytes)],
             _ => return None,
         })
+    }
+
+    /// Whether no command may follow on its connection.
+    pub(super) const fn is_last(&self) -> bool {
+        matches!(self, Self::Invalid | Self::Unfinished(_))
     }
 }
 
@@ -172,6 +189,12 @@ impl Command {
                 words.extend(options);
                 words.extend(["TIMEOUT".into(), micros(*timeout)]);
             }
+            Self::Invalid => return out.extend_from_slice(b"*x\r\n"),
+            Self::Unfinished(bytes) => {
+                let start = out.len();
+                out.extend_from_slice(b"*3\r\n$7\r\nSG.TAKE\r\n$30000\r\n");
+                return out.resize(start + bytes, b'k');
+            }
         }
         let words: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();
         encode_command(&words, out);
@@ -184,6 +207,7 @@ impl Command {
         match self {
             Self::One { key, request } | Self::Wait { key, request, .. } => vec![(*key, *request)],
             Self::All { requests, .. } => requests.clone(),
+            Self::Invalid | Self::Unfinished(_) => Vec::new(),
         }
     }
 
@@ -198,7 +222,7 @@ impl Command {
             Self::Wait { timeout, .. } | Self::All { timeout, .. } => {
                 Duration::from_millis(*timeout)
             }
-            Self::One { .. } => Duration::ZERO,
+            Self::One { .. } | Self::Invalid | Self::Unfinished(_) => Duration::ZERO,
         }
     }
 }

@@ -76,6 +76,8 @@ pub(super) struct Connection {
     pub(super) kept: Option<usize>,
     /// The bytes of an incomplete reply that the server has offered.
     undecoded: Vec<u8>,
+    /// Whether the server drops what it reads.
+    is_closing: bool,
     /// Whether the server has closed it.
     pub(super) has_ended: bool,
     /// Whether the client does not read any more.
@@ -94,6 +96,8 @@ pub(super) struct Ledger {
     /// Requests that have begun to wait.
     pub(super) arrivals: u64,
     pub(super) bounds: Bounds,
+    /// Whether the server closes clients that are idle.
+    pub(super) closes_idle: bool,
     /// Whether the server stops: requests that wait are then denied.
     pub(super) is_stopping: bool,
     pub(super) millis: fn() -> u64,
@@ -117,6 +121,7 @@ impl Ledger {
             kept: None,
             received: 0,
             undecoded: Vec::new(),
+            is_closing: false,
             has_ended: false,
             is_left: false,
             end,
@@ -152,6 +157,7 @@ impl Ledger {
         if let Some(PendingCommand { command, end, waiting }) = connection.sent.front_mut()
             && !command.timeout().is_zero()
             && is_written
+            && !connection.is_closing
             && read >= *end
             && waiting.is_none()
         {
@@ -218,6 +224,10 @@ impl Ledger {
             Command::Wait { key, request, .. } => {
                 self.check_waited(sent, (*key, *request), reply, now);
             }
+            Command::Invalid | Command::Unfinished(_) if reply.is_error() => {}
+            Command::Invalid | Command::Unfinished(_) => {
+                self.violate(format_args!("protocol: {reply:?} to {:?}", sent.command));
+            }
         }
     }
 
@@ -251,8 +261,8 @@ impl Ledger {
 
     /// Checks that every client that reads has received what was offered to it.
     pub(super) fn check_received(&mut self) {
-        // One for which there is no memory may end.
-        let may_end = self.bounds.bytes < UNLIMITED_BUFFER;
+        // One for which there is no memory may end, and one that is idle.
+        let may_end = self.bounds.bytes < UNLIMITED_BUFFER || self.closes_idle;
         let lacks = |it: &Connection| {
             let is_over = it.is_left || it.has_ended && may_end;
             !is_over && (it.has_ended || !it.sent.is_empty() || it.received != it.offered)
@@ -312,6 +322,10 @@ impl Observer for Ledger {
     fn accepted(&mut self, number: usize, bytes: usize) {
         self.connections[number].accepted += bytes;
         self.begin_to_wait(number);
+    }
+
+    fn closes(&mut self, number: usize) {
+        self.connections[number].is_closing = true;
     }
 
     fn ended(&mut self, number: usize) {

@@ -20,6 +20,8 @@ text! {
         stops: bool,
         /// Bounds that clients reach; otherwise those of the default settings apply.
         bounds: Option<Bounds>,
+        /// How long a client may be idle or take for a command, in milliseconds, before it is closed; otherwise longer than a run.
+        timeout: Option<u64>,
         /// Keys whose policies have names in the rules of the server.
         named: Vec<usize>,
     }
@@ -47,6 +49,10 @@ text! {
         Wait { key: usize, request: Request, timeout: u64 },
         /// Takes `cost` units from `key` by `count` commands, which a client sends at once.
         Pipeline { key: usize, cost: u32, count: usize },
+        /// The client sends a take and bytes that are no command. The server answers both, and closes the connection.
+        Invalid { key: usize },
+        /// The client sends so many bytes of a command that does not end, and goes on with another connection.
+        Unfinished { bytes: usize },
         /// The server reloads its rules, in which a key has another policy.
         UsePolicy { key: usize, policy: usize },
         /// The server reloads the rules in force.
@@ -69,7 +75,9 @@ impl plan::Action for Action {
                 (requests.iter_mut().map(|it| &mut it.0).collect(), None)
             }
             Self::UsePolicy { key, policy } => (vec![key], Some(*policy)),
-            Self::Wait { key, .. } | Self::Pipeline { key, .. } => (vec![key], None),
+            Self::Wait { key, .. } | Self::Pipeline { key, .. } | Self::Invalid { key } => {
+                (vec![key], None)
+            }
             _ => (Vec::new(), None),
         }
     }
@@ -122,7 +130,12 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan<Server> {
     let clients = features.processes;
     let bounds = bounds(&Random::new(seed, "bounds"), clients);
     steps.extend(pipelines(&Random::new(seed, "pipelines"), features.processes, keys.len()));
-    let world = Server { clients, unread, stops, bounds, named };
+    let broken = &Random::new(seed, "broken");
+    let timeout = broken.chance(15).then(|| *broken.pick(&[100, 700, 3000]));
+    if timeout.is_some() || broken.chance(10) {
+        steps.extend(broken_commands(broken, clients, keys.len()));
+    }
+    let world = Server { clients, unread, stops, bounds, timeout, named };
     let waits = if begins { 50 } else { *random.pick(&[0, 10, 30, 60]) };
     for client in 0..features.processes {
         steps.extend(requests(random, &features, &keys, client, waits));
@@ -154,6 +167,18 @@ fn pipelines(random: &Random, clients: usize, keys: usize) -> Vec<Step<Action>> 
         Step { at: random.below(SPAN), process: random.index(clients), action }
     };
     (0..=random.index(2)).map(pipeline).collect()
+}
+
+/// Clients that send what is no command, or not the whole of one.
+fn broken_commands(random: &Random, clients: usize, keys: usize) -> Vec<Step<Action>> {
+    let broken = |_| {
+        let action = match random.chance(50) {
+            true => Action::Invalid { key: random.index(keys) },
+            false => Action::Unfinished { bytes: *random.pick(&[3, 100, 3000, 20_000]) },
+        };
+        Step { at: random.below(SPAN), process: random.index(clients), action }
+    };
+    (0..random.between(1, 4)).map(broken).collect()
 }
 
 /// Reloads of the rules: some change a policy, some are invalid.

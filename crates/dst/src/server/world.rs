@@ -53,7 +53,7 @@ impl plan::World for Server {
         // A key with several policies needs a name.
         let named: Vec<_> =
             self.named.iter().copied().filter(|key| keys[*key].0.len() > 1).collect();
-        let mut simpler = vec![Self { bounds: None, ..self.clone() }];
+        let mut simpler = vec![Self { bounds: None, timeout: None, ..self.clone() }];
         simpler.push(Self { named, ..self.clone() });
         simpler.extend((1..self.clients).map(|clients| Self { clients, ..self.clone() }));
         simpler
@@ -122,11 +122,15 @@ impl World {
             .bounds
             .unwrap_or(Bounds { clients: config.max_clients, bytes: config.max_buffer_memory });
         (config.max_clients, config.max_buffer_memory) = (clients, bytes);
+        if let Some(timeout) = server.timeout.map(Duration::from_millis) {
+            (config.timeouts.idle, config.timeouts.input) = (timeout, timeout);
+        }
         let ledger = Ledger {
             bounds: Bounds { clients, bytes },
             keys,
             connections: Vec::new(),
             log,
+            closes_idle: server.timeout.is_some(),
             arrivals: 0,
             is_stopping: false,
             millis,
@@ -135,7 +139,7 @@ impl World {
         let client = |index| {
             let random = RandomByTime::new(plan.seed, &format!("client {index}"));
             let paused = Rc::new(Cell::new(Instant::now()));
-            Client { index, paused, connection: None, link: Link::new(random) }
+            Client { index, paused, connection: None, unused: Vec::new(), link: Link::new(random) }
         };
         Ok(Self {
             plan: server.clone(),
@@ -204,7 +208,9 @@ impl World {
             Action::Request(_)
             | Action::All { .. }
             | Action::Wait { .. }
-            | Action::Pipeline { .. } => {}
+            | Action::Pipeline { .. }
+            | Action::Invalid { .. }
+            | Action::Unfinished { .. } => {}
         }
     }
 
@@ -220,6 +226,10 @@ impl World {
             self.watch_until(self.time.millis() + 5000).await;
             self.ledger.lock().check_received();
             self.clients.iter_mut().for_each(|client| client.leave(&self.ledger));
+            if self.plan.timeout.is_none() {
+                // The server does not close them by itself.
+                self.clients.iter_mut().for_each(|client| client.unused.clear());
+            }
             sleep(LEAVE).await;
             let (clients, waiting) = (self.server.clients(), self.server.waiting());
             // The requests of a connection wait one after the other.

@@ -233,7 +233,7 @@ fn requests(
         while at < SPAN {
             let requests = requests_at_once(random, keys, features, &mut open);
             let multi_key = if batches_keys && random.chance(25) {
-                multi_key(random, features, keys, cluster)
+                multi_key(random, features, (keys, &open), cluster)
             } else {
                 None
             };
@@ -261,12 +261,17 @@ fn requests(
 fn multi_key(
     random: &Random,
     features: &Features,
-    keys: &[KeyPlan],
+    (keys, open): (&[KeyPlan], &[(usize, u64)]),
     cluster: Option<ClusterPlan>,
 ) -> Option<Requests> {
     let request = match random.below(10) {
         0 => Request::Peek(0),
-        1..=3 if features.holds => Request::Hold(random.below(1 << 40), 0, random.between(20, 400)),
+        1..=3 if features.holds => {
+            // The hold may be open on one of the keys.
+            let known = open.last().filter(|_| random.chance(20));
+            let id = known.map_or_else(|| random.below(1 << 40), |it| it.1);
+            Request::Hold(id, 0, random.between(20, 400))
+        }
         _ => Request::Take(0),
     };
     let suits = |KeyPlan(policies): &KeyPlan| {

@@ -108,6 +108,13 @@ impl SimulatedDisk {
         self.0.lock().power_fails_in = Some(operations);
     }
 
+    /// Somebody removes the file that is locked. The lock on it keeps nobody from another file there.
+    pub(super) fn remove_lock(&self) {
+        let mut disk = self.0.lock();
+        let locked = std::mem::take(&mut disk.locked);
+        locked.into_iter().for_each(|path| disk.change(NameChange::Removed(path)));
+    }
+
     /// Nothing that the process still does has an effect.
     pub(super) fn turn_off(&self, off: Off) {
         let mut disk = self.0.lock();

@@ -32,8 +32,12 @@ text! {
         Revisit { flood: usize, first: usize, count: usize },
         /// Takes from `count` keys, each under a policy of its own, from the one with the number `first` on.
         OwnPolicies { first: usize, count: usize },
+        /// Holds a unit of each of `count` keys, from the one with the number `first` on, and settles it at once.
+        Holds { first: usize, count: usize },
         /// The clock of the host is set by so many milliseconds while the process does not run next.
         StepClock { millis: i64 },
+        /// Somebody removes the file that the process has locked.
+        RemoveLock,
         /// The table is saved to its file, while the next steps are taken.
         Save { steps: usize },
         /// The disk is full after so many KiB of the next file.
@@ -137,8 +141,23 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan<Table> {
     if random.chance(8) {
         steps.extend(own_policies(random));
     }
+    steps.extend(rare(&Random::new(seed, "rare")));
     steps.sort_by_key(|step| step.at);
     Plan { seed, world, keys, steps }
+}
+
+/// What few seeds need: keys whose holds end at once, and a lock that is lost.
+fn rare(random: &Random) -> Vec<Step<Action>> {
+    let mut steps = Vec::new();
+    let step = |action| Step { at: random.below(SPAN), process: 0, action };
+    if random.chance(10) {
+        let holds = |_| Action::Holds { first: random.index(5000), count: 1 + random.index(5000) };
+        steps.extend((0..random.between(1, 4)).map(holds).map(step));
+    }
+    if random.chance(10) {
+        steps.push(step(Action::RemoveLock));
+    }
+    steps
 }
 
 fn requests(random: &Random, features: &Features, keys: &[KeyPlan]) -> Vec<Step<Action>> {

@@ -27,7 +27,7 @@ use crate::{
     oracle::{decide_denied, on_key},
     plan::{self, Plan, PolicyPlan, Request, Step},
     random::Random,
-    time::{START, VirtualTime},
+    time::{VirtualTime, start_of_clock},
 };
 
 impl plan::World for Table {
@@ -65,7 +65,9 @@ struct TableWorld<'a> {
     next: usize,
     random: Random,
     log: EventLog,
-    /// Milliseconds since the start, and readings of the clock in the last one.
+    /// What the clock shows at the start, in microseconds.
+    start: u64,
+    /// Milliseconds since then, and readings of the clock in the last one.
     millis: u64,
     readings: u64,
     /// The clock of the host, and by how much it will differ when the process starts again, in microseconds.
@@ -110,6 +112,7 @@ impl<'a> TableWorld<'a> {
             next: 0,
             random,
             log: EventLog::new(VirtualTime::start(), output),
+            start: start_of_clock(&Random::new(plan.seed, "clock")),
             millis: 0,
             readings: 0,
             offset: 0,
@@ -135,7 +138,7 @@ impl<'a> TableWorld<'a> {
     fn now(&mut self) -> Timestamp {
         self.readings += 1;
         let part = (self.readings * 7).min(999);
-        let micros = START + self.millis * 1000 + part;
+        let micros = self.start + self.millis * 1000 + part;
         let now = Timestamp::saturating_from_micros(micros.saturating_add_signed(self.offset));
         self.latest = self.latest.max(now);
         self.latest
@@ -252,6 +255,8 @@ impl TableWorld<'_> {
             Action::Flood { key, count } => self.flood(*key, *count),
             Action::Revisit { flood, first, count } => self.revisit(*flood, *first, *count),
             Action::OwnPolicies { first, count } => self.own_policies(*first, *count)?,
+            Action::Holds { first, count } => self.holds(*first, *count)?,
+            Action::RemoveLock => self.disk.remove_lock(),
             Action::StepClock { millis } => self.step += millis * 1000,
             Action::Save { steps } => self.save(*steps)?,
             Action::FillDisk { kib } => self.disk.fill(kib << 10),
@@ -597,6 +602,35 @@ impl TableWorld<'_> {
             saved: Presence::Absent,
             visited: BTreeMap::new(),
         });
+    }
+
+    /// Holds a unit of each key, and settles it at once.
+    fn holds(&mut self, first: usize, count: usize) -> Result<()> {
+        let store = Arc::clone(&self.store);
+        let policy: PreparedPolicy = "concurrency:1/1h".parse()?;
+        for index in first..first + count {
+            let (now, name) = (self.now(), format!("held{index}"));
+            let numbered = store.numbered(&policy, now);
+            let mut state = OracleSubject::default();
+            let hold = Operation::Hold { id: b"hold", cost: 1, ttl: None };
+            for operation in [hold, Operation::Settle { id: b"hold", used: None }] {
+                let before = store.usage().table_full;
+                let decision = store.apply_numbered(name.as_bytes(), &numbered, now, operation);
+                let decision = decision.map_err(|error| error.to_string());
+                if store.usage().table_full > before {
+                    break;
+                }
+                let expected = state.apply(on_key(policy.policy(), operation, now));
+                if decision != expected {
+                    self.violate(format_args!(
+                        "exactness: {operation:?} of {name} at {now}: {decision:?}, not {expected:?}"
+                    ));
+                }
+            }
+        }
+        self.note(format_args!("held units of {count} keys"));
+        self.check_bounds();
+        Ok(())
     }
 
     /// Takes from keys that have a policy each.

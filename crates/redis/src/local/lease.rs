@@ -72,6 +72,8 @@ struct Lease {
     last: Decision,
     decided_at: Timestamp,
     removals: Removals,
+    /// How often the store has denied a request for units.
+    denials: u64,
     /// Held by the request that takes the next chunk.
     refill_lock: Arc<tokio::sync::Mutex<()>>,
     #[cfg(debug_assertions)]
@@ -101,6 +103,8 @@ struct Removals {
 pub(crate) struct RefillToken {
     pub(crate) sent: Timestamp,
     removals: Removals,
+    /// How often the store had denied a request for units before.
+    pub(crate) denials: u64,
 }
 
 /// Unspent units of a lease that has ended.
@@ -172,6 +176,7 @@ impl Leases {
                 *expired = lease.unspent(key).map(|it| if is_owed { it } else { it.forfeited() });
                 *lease = Lease {
                     removals: lease.removals,
+                    denials: lease.denials,
                     ..Lease::new(policy, Arc::clone(&lease.refill_lock))
                 };
             } else if now >= lease.until {
@@ -220,7 +225,7 @@ impl Leases {
         chunk: Chunk,
         (token, now): (RefillToken, Timestamp),
     ) -> u32 {
-        let RefillToken { sent, removals } = token;
+        let RefillToken { sent, removals, .. } = token;
         let Chunk { units, cost, decision, window_end } = chunk;
         let is_current = |lease: &&mut Lease| {
             lease.policy.number == policy.number && lease.removals.resets == removals.resets
@@ -267,11 +272,12 @@ impl Leases {
         lost
     }
 
-    /// Resets the size of chunks, because the store has denied one.
+    /// Resets the size of chunks, because the store has denied a request for units.
     pub(crate) fn denied(&self, key: &[u8]) {
         if let Some(lease) = self.shard(key).lock().get_mut(key) {
             reached!(ChunkIsDenied);
             lease.next = 1;
+            lease.denials += 1;
         }
     }
 
@@ -339,6 +345,7 @@ impl Lease {
             last: policy.plan.unused_decision,
             decided_at: never,
             removals: Removals::default(),
+            denials: 0,
             refill_lock,
             #[cfg(debug_assertions)]
             units: Units::default(),
@@ -353,7 +360,7 @@ impl Lease {
     }
 
     fn refill(&self, units: u32, now: Timestamp) -> LeaseOutcome {
-        let token = RefillToken { sent: now, removals: self.removals };
+        let token = RefillToken { sent: now, removals: self.removals, denials: self.denials };
         LeaseOutcome::Refill(Arc::clone(&self.refill_lock), units, token)
     }
 

@@ -73,6 +73,7 @@ impl WaitQueues {
         if self.waiting() > 0 {
             let mut queues = self.queues.lock();
             let head = queues.changed(key);
+            reached!(WaiterWokenByReset if head.is_some());
             wake(&mut queues, head);
         }
     }
