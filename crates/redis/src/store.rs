@@ -268,25 +268,15 @@ impl Store for RedisStore {
         Applied::later(async move {
             let planned = PlannedOperation { key: &key, policy: &policy, operation };
             let deadline = Deadline::after(inner.context.options.deadline);
-            if given.is_some() {
-                return Ok(inner.call(planned, given, deadline).await?.into());
+            match given {
+                Some(_) => Ok(inner.call(planned, given, deadline).await?.into()),
+                None => self.apply_one(planned, deadline).await,
             }
-            if operation.id().is_some() {
-                return inner.apply_hold(planned, deadline).await;
-            }
-            if leased_cost(policy.settings, operation).is_some() {
-                return self.take_leased(planned, deadline).await;
-            }
-            let _forget = inner.begin(&key, operation);
-            let answer = inner.request(planned, deadline).await;
-            inner.finish(&key, operation, answer.is_ok());
-            answer
         })
     }
 
     /// Sends one pipeline per cluster slot (one without a cluster), all at the same time. Each operation is atomic, the
-    /// batch is not. Operations on one key are applied in order, unless the server has flushed its scripts. Takes under
-    /// policies with leases are decided beside the others, in order among themselves.
+    /// batch is not. Operations on one key are applied in order, unless the server has flushed its scripts.
     fn apply_many<'a>(
         &'a self,
         operations: &'a [KeyedOperation<'a>],
@@ -375,51 +365,71 @@ const fn leased_cost(settings: PolicySettings, operation: Operation<'_>) -> Opti
 }
 
 impl RedisStore {
-    /// Applies operations of which some are takes under policies with leases: those of one key one after the other, and
-    /// all others as one batch.
+    /// Applies operations of which some are takes under policies with leases: those on a key with such a take one after the
+    /// other, and all others as one batch.
     async fn apply_leased(
         &self,
         operations: &[KeyedOperation<'_>],
         is_leased: impl Fn(&KeyedOperation<'_>) -> bool,
     ) -> Vec<Result<Answer, StoreError>> {
-        let mut by_key: BTreeMap<&[u8], Vec<usize>> = BTreeMap::new();
+        let leased = operations.iter().filter(|it| is_leased(it)).map(|it| (it.key, Vec::new()));
+        let mut by_key: BTreeMap<&[u8], Vec<usize>> = leased.collect();
         let (mut rest, mut places) = (Vec::new(), Vec::new());
         for (place, operation) in operations.iter().enumerate() {
-            if is_leased(operation) {
-                by_key.entry(operation.key).or_default().push(place);
+            if let Some(of_key) = by_key.get_mut(operation.key) {
+                of_key.push(place);
             } else {
                 rest.push(*operation);
                 places.push(place);
             }
         }
         let deadline = Deadline::after(self.inner().context.options.deadline);
-        let takes = by_key.into_values().map(async |places| {
+        let in_order = by_key.into_values().map(async |places| {
             let mut answers = Vec::with_capacity(places.len());
             for place in places {
-                answers.push((place, self.take_one_leased(operations[place], deadline).await));
+                answers.push((place, self.apply_within(operations[place], deadline).await));
             }
             answers
         });
-        let (takes, rest) = join(join_all(takes), self.inner().send_many(&rest)).await;
+        let (in_order, rest) = join(join_all(in_order), self.inner().send_many(&rest)).await;
         let mut answers: Vec<_> =
-            takes.into_iter().flatten().chain(places.into_iter().zip(rest)).collect();
+            in_order.into_iter().flatten().chain(places.into_iter().zip(rest)).collect();
         answers.sort_unstable_by_key(|(place, _)| *place);
         answers.into_iter().map(|(_, answer)| answer).collect()
     }
 
-    /// One of these takes.
-    async fn take_one_leased(
+    /// One of these operations.
+    async fn apply_within(
         &self,
-        take: KeyedOperation<'_>,
+        operation: KeyedOperation<'_>,
         deadline: Deadline,
     ) -> Result<Answer, StoreError> {
-        let (inner, KeyedOperation { key, policy, operation }) = (self.inner(), take);
+        let (inner, KeyedOperation { key, policy, operation }) = (self.inner(), operation);
         let (key, policy) = (inner.key_of(key, operation)?, inner.planned(policy));
-        let take = PlannedOperation { key: &key, policy: &policy, operation };
-        match inner.cached_denial(take, inner.context.now()) {
+        let planned = PlannedOperation { key: &key, policy: &policy, operation };
+        match inner.cached_denial(planned, inner.context.now()) {
             Some(answer) => Ok(answer),
-            None => self.take_leased(take, deadline).await,
+            None => self.apply_one(planned, deadline).await,
         }
+    }
+
+    /// Applies an operation that no cached denial answers.
+    async fn apply_one(
+        &self,
+        planned: PlannedOperation<'_>,
+        deadline: Deadline,
+    ) -> Result<Answer, StoreError> {
+        let (inner, PlannedOperation { key, policy, operation }) = (self.inner(), planned);
+        if operation.id().is_some() {
+            return inner.apply_hold(planned, deadline).await;
+        }
+        if leased_cost(policy.settings, operation).is_some() {
+            return self.take_leased(planned, deadline).await;
+        }
+        let _forget = inner.begin(key, operation);
+        let answer = inner.request(planned, deadline).await;
+        inner.finish(key, operation, answer.is_ok());
+        answer
     }
 
     /// Takes from a lease, or takes the next chunk, one request at a time.

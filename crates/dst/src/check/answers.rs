@@ -248,10 +248,12 @@ impl CheckedKey {
     fn answered(&mut self, answered: &AnsweredOperation<'_>, event: u64) {
         let (number, is_store) = (answered.number, |it: &Answer| it.source == Source::Store);
         let reply = answered.result.as_ref().ok().filter(|it| is_store(it));
+        // The operations of one call may be decided one after the other, and are answered together.
+        let until = if answered.is_alone { event } else { answered.event };
         if let Kind::Other("refund" | "reset" | "hold" | "settle" | "renew", _) = answered.kind {
-            self.drop_denials(number, event, None);
+            self.drop_denials(number, (event, until), None);
         } else if let (Kind::Take(_), Some(_)) = (answered.kind, reply) {
-            self.drop_denials(number, event, Some(answered.policy.policy()));
+            self.drop_denials(number, (event, until), Some(answered.policy.policy()));
         }
         let (Some(reply), OnError::Local(_)) = (reply, answered.policy.settings().on_error) else {
             return;

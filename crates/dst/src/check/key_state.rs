@@ -312,10 +312,15 @@ impl CheckedKey {
         self.last_policy = Some(policy.clone());
     }
 
-    /// The process with this number does not repeat denials from before, except those under the policy `kept`.
-    pub(super) fn drop_denials(&mut self, number: u64, event: u64, kept: Option<&Policy>) {
+    /// The process with this number does not repeat denials from before `until`, except those under the policy `kept`.
+    pub(super) fn drop_denials(
+        &mut self,
+        number: u64,
+        (event, until): (u64, u64),
+        kept: Option<&Policy>,
+    ) {
         for it in self.denials.iter_mut().filter(|it| it.number == number) {
-            if kept != Some(&it.policy) {
+            if kept != Some(&it.policy) && it.event < until {
                 it.dropped = it.dropped.min(event);
             }
         }
