@@ -35,6 +35,7 @@ mod drain;
 mod encoding;
 mod entry;
 pub mod human;
+mod lease;
 mod ledger;
 mod look_ahead;
 mod manual_clock;
@@ -67,6 +68,7 @@ pub use decision::{Decision, Operation, Outcome, RequestError, Retry};
 pub use describe::LimitSummary;
 pub use entry::{Entry, Usage};
 
+pub use lease::{Chunk, Lease, LeaseStep, LeaseTerms, RefillToken, Unspent, lease_window_end};
 pub use ledger::{Hold, MAX_HOLD_ID, MAX_HOLDS};
 pub use manual_clock::ManualClock;
 pub use multi_key::{EntryOperation, apply_all};

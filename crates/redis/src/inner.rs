@@ -11,8 +11,9 @@ use futures_util::future::{join_all, try_join_all};
 use parking_lot::RwLock;
 use redis::{Cmd, Pipeline, Value};
 use sluicegate_core::{
-    Answer, Decision, KeyLengthError, KeyedOperation, Operation, Outcome, PolicySettings,
-    PreparedPolicy, Request, RequestError, Source, StoreError, StoreId, Timestamp, reached,
+    Answer, Chunk, Decision, KeyLengthError, KeyedOperation, Operation, Outcome, PolicySettings,
+    PreparedPolicy, RefillToken, Request, RequestError, Source, StoreError, StoreId, Timestamp,
+    reached,
 };
 
 use crate::{
@@ -21,7 +22,7 @@ use crate::{
     local::{
         denial_cache::{DenialCache, QueryToken},
         fallback::LocalFallback,
-        lease::{Chunk, Leases, RefillToken},
+        lease::Leases,
     },
     native,
     net::{
@@ -637,8 +638,8 @@ impl Inner {
     pub(crate) async fn send_many(
         &self,
         operations: &[KeyedOperation<'_>],
+        deadline: Deadline,
     ) -> Vec<Result<Answer, StoreError>> {
-        let deadline = Deadline::after(self.context.options.deadline);
         let now = self.context.now();
         let mut answers: Vec<Option<Result<Answer, StoreError>>> = vec![None; operations.len()];
         let mut slots: BTreeMap<u16, Vec<PendingOperation<'_>>> = BTreeMap::new();

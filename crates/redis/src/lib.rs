@@ -38,7 +38,6 @@ mod counters;
 mod delete_matching;
 mod environment;
 mod inner;
-mod lease_terms;
 mod local;
 mod native;
 mod net;

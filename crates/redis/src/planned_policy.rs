@@ -9,9 +9,11 @@ use std::{
     },
 };
 
-use sluicegate_core::{OnError, Operation, Policy, PolicySettings, PreparedPolicy, Share};
+use sluicegate_core::{
+    LeaseTerms, OnError, Operation, Policy, PolicySettings, PreparedPolicy, Share,
+};
 
-use crate::{lease_terms::LeaseTerms, script::Plan};
+use crate::script::Plan;
 
 /// A policy with its plan and its identity in the caches, which the store attaches to a [`PreparedPolicy`].
 #[derive(Clone, Debug)]
@@ -77,7 +79,7 @@ impl PlannedPolicy {
             policy: policy.clone(),
             plan: Plan::new(policy),
             settings,
-            terms: LeaseTerms::new(policy),
+            terms: LeaseTerms::new(policy, settings.lease),
             local,
             records_denials,
             is_cached: !records_denials && settings.on_error != OnError::Fail,

@@ -12,9 +12,9 @@ use parking_lot::RwLock;
 use redis::{Pipeline, Value, from_redis_value_ref};
 use sluicegate_commands::CommandError;
 use sluicegate_core::{
-    Answer, Applied, Counters, Entry, KeyedOperation, MAX_KEY, NodeHealth, Operation,
+    Answer, Applied, Chunk, Counters, Entry, KeyedOperation, MAX_KEY, NodeHealth, Operation,
     PolicySettings, ReadEntry, RemoteStatus, Request, Source, StateError, StateFault, Store,
-    StoreError, StoreId, StoreStatus, Timestamp, reached,
+    StoreError, StoreId, StoreStatus, Timestamp, lease_window_end, reached,
 };
 
 use crate::{
@@ -23,7 +23,7 @@ use crate::{
     local::{
         denial_cache::DenialCache,
         fallback::LocalFallback,
-        lease::{self, Chunk, LeaseOutcome, Leases, UnspentLease},
+        lease::{LeaseOutcome, Leases, UnspentLease},
         sync::Ordering,
     },
     net::{context::Context, node_connection::Deadline, topology::Topology, url::Url},
@@ -285,10 +285,13 @@ impl Store for RedisStore {
         let Some(now) = inner.given_time() else {
             let is_leased =
                 |it: &KeyedOperation<'_>| leased_cost(it.policy.settings(), it.operation).is_some();
-            return match operations.iter().any(is_leased) {
-                true => Applied::later(self.apply_leased(operations, is_leased)),
-                false => Applied::later(inner.send_many(operations)),
-            };
+            return Applied::later(async move {
+                let deadline = Deadline::after(inner.context.options.deadline);
+                match operations.iter().any(is_leased) {
+                    true => self.apply_leased(operations, is_leased, deadline).await,
+                    false => inner.send_many(operations, deadline).await,
+                }
+            });
         };
         Applied::later(async move {
             let mut answers = Vec::with_capacity(operations.len());
@@ -366,12 +369,14 @@ const fn leased_cost(settings: PolicySettings, operation: Operation<'_>) -> Opti
 
 impl RedisStore {
     /// Applies operations of which some are takes under policies with leases: those on a key with such a take one after the
-    /// other, and all others as one batch.
+    /// other until one is denied, and all others as one batch.
     async fn apply_leased(
         &self,
         operations: &[KeyedOperation<'_>],
         is_leased: impl Fn(&KeyedOperation<'_>) -> bool,
+        deadline: Deadline,
     ) -> Vec<Result<Answer, StoreError>> {
+        let inner = self.inner();
         let leased = operations.iter().filter(|it| is_leased(it)).map(|it| (it.key, Vec::new()));
         let mut by_key: BTreeMap<&[u8], Vec<usize>> = leased.collect();
         let (mut rest, mut places) = (Vec::new(), Vec::new());
@@ -383,15 +388,25 @@ impl RedisStore {
                 places.push(place);
             }
         }
-        let deadline = Deadline::after(self.inner().context.options.deadline);
         let in_order = by_key.into_values().map(async |places| {
             let mut answers = Vec::with_capacity(places.len());
-            for place in places {
-                answers.push((place, self.apply_within(operations[place], deadline).await));
+            let mut left = &places[..];
+            while let Some((&place, rest)) = left.split_first() {
+                let answer = self.apply_within(operations[place], deadline).await;
+                let is_denied = answer.as_ref().is_ok_and(|it| !it.allowed());
+                answers.push((place, answer));
+                left = rest;
+                if is_denied && !rest.is_empty() {
+                    // The lease has nothing to give, and each of them would wait for the reply to the one before.
+                    let rest: Vec<_> = rest.iter().map(|&place| operations[place]).collect();
+                    let rest = inner.send_many(&rest, deadline).await;
+                    answers.extend(left.iter().copied().zip(rest));
+                    break;
+                }
             }
             answers
         });
-        let (in_order, rest) = join(join_all(in_order), self.inner().send_many(&rest)).await;
+        let (in_order, rest) = join(join_all(in_order), inner.send_many(&rest, deadline)).await;
         let mut answers: Vec<_> =
             in_order.into_iter().flatten().chain(places.into_iter().zip(rest)).collect();
         answers.sort_unstable_by_key(|(place, _)| *place);
@@ -440,7 +455,7 @@ impl RedisStore {
     ) -> Result<Answer, StoreError> {
         let (inner, PlannedOperation { key, policy, operation }) = (self.inner(), take);
         let cost = operation.cost();
-        if policy.terms.window.is_some_and(|it| it < MIN_LEASED_WINDOW) {
+        if policy.terms.window().is_some_and(|it| it < MIN_LEASED_WINDOW) {
             return inner.request(take, deadline).await;
         }
         let (mut over, mut turn) = (None, None);
@@ -527,12 +542,12 @@ impl RedisStore {
         deadline: Deadline,
     ) -> Timestamp {
         let (inner, PlannedOperation { key, policy, .. }) = (self.inner(), chunk);
-        if policy.terms.window.is_none() {
+        if policy.terms.window().is_none() {
             return policy.terms.unknown_end();
         }
         let asked = inner.context.now();
         let end = match self.entry_at(key, deadline).await {
-            Ok((Some(entry), by_store)) => lease::window_end(
+            Ok((Some(entry), by_store)) => lease_window_end(
                 &entry,
                 &policy.policy,
                 by_store,
@@ -552,16 +567,16 @@ impl RedisStore {
     async fn return_now(&self, unspent: UnspentLease) {
         let inner = self.inner();
         let span = inner.context.options.deadline;
+        let UnspentLease { key, policy, unspent } = &unspent;
         let owed = unspent.owed(inner.context.now(), span);
         let counts = &inner.context.counts;
         let mut returned = 0;
-        debug_assert!(owed <= unspent.left, "more is returned than is left");
+        debug_assert!(owed <= unspent.units, "more is returned than is left");
         reached!(LeaseIsForfeited if owed == 0);
-        reached!(LeaseIsPartlyOwed if 0 < owed && owed < unspent.left);
+        reached!(LeaseIsPartlyOwed if 0 < owed && owed < unspent.units);
         if owed > 0 {
-            inner.denials.forget(&unspent.key);
-            let _forget = inner.denials.forget_on_drop(&unspent.key);
-            let UnspentLease { key, policy, .. } = &unspent;
+            inner.denials.forget(key);
+            let _forget = inner.denials.forget_on_drop(key);
             let refund = PlannedOperation { key, policy, operation: Operation::Refund(owed) };
             if inner.decide(refund, Deadline::after(span)).await.is_ok() {
                 returned = owed;
@@ -570,7 +585,7 @@ impl RedisStore {
             reached!(LeaseIsNotReturned if returned == 0);
         }
         counts.lease_returned.add(returned.into());
-        counts.lease_forfeited.add((unspent.left - returned).into());
+        counts.lease_forfeited.add((unspent.units - returned).into());
     }
 
     /// Starts the task that refunds expired leases, unless it runs.

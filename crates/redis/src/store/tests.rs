@@ -110,7 +110,7 @@ async fn begin_of_a_refund_lowers_the_debt_of_chunks_granted_until_it_ends() {
     drop(guard);
     let owed = || {
         let [unspent] = &*inner.leases.expired(None) else { panic!("one lease") };
-        (unspent.left, unspent.owed(inner.context.now(), Duration::ZERO))
+        (unspent.unspent.units, unspent.unspent.owed(inner.context.now(), Duration::ZERO))
     };
     assert_eq!(owed(), (99, 69));
     add_leased_units(inner);

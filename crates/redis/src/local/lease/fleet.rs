@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use sluicegate_core::{Entry, Forgets, Operation, PreparedPolicy, apply};
+use sluicegate_core::{
+    Decision, Entry, Forgets, Operation, PreparedPolicy, apply, as_micros, lease_window_end,
+};
 
 use super::*;
 
@@ -98,7 +100,7 @@ impl World {
     }
 
     fn give_back(&mut self, unspent: Option<UnspentLease>, travel: u64) {
-        let owed = unspent.map_or(0, |it| it.owed(self.now, LATE));
+        let owed = unspent.map_or(0, |it| it.unspent.owed(self.now, LATE));
         if owed > 0 {
             self.returns.push((self.now + Duration::from_micros(travel), owed));
         }
@@ -147,14 +149,14 @@ impl World {
         self.spend(cost);
         self.pass(back);
         let mut window_end = self.policy.terms.unknown_end();
-        if units > cost && self.policy.terms.window.is_some() {
+        if units > cost && self.policy.terms.window().is_some() {
             let asked = self.now;
             self.pass(there);
             let (entry, by_store) = (self.stored.clone(), self.now);
             self.pass(back);
             let times = [sent, asked, self.now];
             let end = entry
-                .and_then(|entry| super::window_end(&entry, &self.policy.policy, by_store, times));
+                .and_then(|entry| lease_window_end(&entry, &self.policy.policy, by_store, times));
             window_end = end.unwrap_or(window_end);
         }
         let granted = Chunk { units, cost, decision, window_end };

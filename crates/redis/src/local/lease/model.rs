@@ -3,7 +3,7 @@
 //! Requests use the oldest units first. A refund returns no drained unit if the debt after it is at least that of the model.
 
 use proptest::prelude::*;
-use sluicegate_core::{Entry, Operation, PreparedPolicy, apply};
+use sluicegate_core::{Decision, Entry, Operation, PreparedPolicy, apply};
 
 use super::*;
 
@@ -209,8 +209,8 @@ impl World {
     }
 
     fn give_back(&mut self, unspent: &UnspentLease) {
-        assert_eq!(unspent.left, self.forfeit());
-        let owed = unspent.owed(self.now, LATE);
+        assert_eq!(unspent.unspent.units, self.forfeit());
+        let owed = unspent.unspent.owed(self.now, LATE);
         let after = Duration::from_micros(u64::from(owed) * 97 % 5_001);
         self.returns.push((self.now + after, owed));
     }
@@ -273,7 +273,7 @@ impl World {
     }
 
     fn left(&self) -> u32 {
-        self.leases.shard(b"k").lock().get(&b"k"[..]).map_or(0, |lease| lease.left)
+        self.leases.shard(b"k").lock().get(&b"k"[..]).map_or(0, |it| it.lease.left())
     }
 }
 

@@ -7,6 +7,7 @@ use shuttle::{
     sync::atomic::{AtomicU64, Ordering},
     thread,
 };
+use sluicegate_core::{Decision, Outcome};
 use sluicegate_testing::size;
 
 use super::*;
@@ -44,7 +45,7 @@ impl World {
             let (now, mut over) = (self.now(), None);
             let outcome = leases.take(b"k", policy, 1, now, &mut over);
             if let Some(unspent) = over {
-                self.add(&self.over, unspent.left);
+                self.add(&self.over, unspent.unspent.units);
             }
             match outcome {
                 LeaseOutcome::Taken(_) => {
@@ -125,7 +126,7 @@ fn lease_units_are_used_or_given_back_once_whatever_the_schedule() {
                     for _ in 0..3 {
                         world.now.fetch_add(60, Ordering::SeqCst);
                         for unspent in leases.expired(Some(world.now())) {
-                            world.add(&world.over, unspent.left);
+                            world.add(&world.over, unspent.unspent.units);
                         }
                     }
                 })),
@@ -141,7 +142,7 @@ fn lease_units_are_used_or_given_back_once_whatever_the_schedule() {
             ];
             threads.into_iter().for_each(|thread| thread.join().unwrap());
             for unspent in leases.expired(None) {
-                world.add(&world.over, unspent.left);
+                world.add(&world.over, unspent.unspent.units);
             }
             let count = |count: &AtomicU64| count.load(Ordering::SeqCst);
             assert_eq!(count(&world.taken), count(&world.used) + count(&world.over));

@@ -1,6 +1,6 @@
 //! Leases by example.
 
-use sluicegate_core::PreparedPolicy;
+use sluicegate_core::{Decision, Outcome, PreparedPolicy};
 
 use super::*;
 
@@ -63,7 +63,7 @@ fn refill(
 /// The unspent units, and those still owed.
 fn unspent(leases: &Leases, now: Timestamp) -> Vec<(u32, u32)> {
     let all = leases.expired(None);
-    all.iter().map(|it| (it.left, it.owed(now, Duration::ZERO))).collect()
+    all.iter().map(|it| (it.unspent.units, it.unspent.owed(now, Duration::ZERO))).collect()
 }
 
 #[test]
@@ -103,7 +103,10 @@ fn take_expired_lease_returns_the_units_still_owed() {
     leases.take(b"k", &policy, 1, at(60), &mut expired);
     let expired = expired.unwrap();
     // 40 ms of debt remain, of which 15 may pass until the refund arrives.
-    assert_eq!((expired.left, expired.owed(at(60), Duration::from_millis(15))), (90, 25));
+    assert_eq!(
+        (expired.unspent.units, expired.unspent.owed(at(60), Duration::from_millis(15))),
+        (90, 25)
+    );
     assert!(leases.expired(None).is_empty());
 }
 
@@ -123,8 +126,10 @@ fn owed_beside_holds_and_refunds_of_others_is_at_most_the_own_debt() {
         refill((&leases, &policy), (50, 50), at(0), reset_after);
         refill((&leases, &policy), (50, 1), at(0), reset_after);
         let expired = leases.expired(Some(at(end)));
-        let found: Vec<_> =
-            expired.iter().map(|it| (it.left, it.owed(at(end), Duration::ZERO))).collect();
+        let found: Vec<_> = expired
+            .iter()
+            .map(|it| (it.unspent.units, it.unspent.owed(at(end), Duration::ZERO)))
+            .collect();
         assert_eq!(found, [(49, owed)], "{reset_after} ms, after {end} ms");
     }
 }
@@ -141,7 +146,11 @@ fn owed_after_a_return_or_a_reset_is_that_of_later_chunks() {
         // Without a reset, this returns 99 units.
         refill((&leases, &policy), (10, 1), at(60), 1000);
         let [expired] = &*leases.expired(None) else { panic!("one lease") };
-        assert_eq!((expired.left, expired.owed(at(65), Duration::ZERO)), (9, 5), "{is_reset}");
+        assert_eq!(
+            (expired.unspent.units, expired.unspent.owed(at(65), Duration::ZERO)),
+            (9, 5),
+            "{is_reset}"
+        );
     }
 }
 
@@ -156,7 +165,10 @@ fn granted_beside_unspent_units_lasts_for_a_lifetime() {
     assert!(leases.expired(Some(at(109))).is_empty());
     let expired = leases.expired(Some(at(110)));
     // 19 + 50 units less 21. The chunk is owed until 100 ms.
-    assert_eq!((expired[0].left, expired[0].owed(at(60), Duration::ZERO)), (48, 40));
+    assert_eq!(
+        (expired[0].unspent.units, expired[0].unspent.owed(at(60), Duration::ZERO)),
+        (48, 40)
+    );
 }
 
 #[test]
@@ -215,7 +227,7 @@ fn take_under_another_policy_returns_units_only_if_the_rate_is_the_same() {
         let (other, mut expired) = (planned(text, 100), None);
         leases.take(b"k", &other, 1, at(50), &mut expired);
         let expired = expired.unwrap();
-        let found = (expired.left, expired.owed(at(50), Duration::ZERO));
+        let found = (expired.unspent.units, expired.unspent.owed(at(50), Duration::ZERO));
         assert_eq!(found, (99, owed), "{text}");
         assert!(leases.expired(None).is_empty());
     }
