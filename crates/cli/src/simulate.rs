@@ -19,6 +19,7 @@ use std::{
 
 use anyhow::{anyhow, bail, ensure};
 use sluicegate_commands::plain_error;
+use sluicegate_core::PreparedPolicy;
 use sluicegate_plot::Terminal;
 use sluicegate_simulator::{Event, TimeSeries};
 
@@ -48,7 +49,7 @@ pub(crate) fn simulate(options: &Simulate) -> anyhow::Result<()> {
     let draws = plot.is_some() || options.html.is_some();
     let key = if draws { input.key_to_follow(options)? } else { None };
     let mut source = input.open(options)?;
-    let mut lanes = Lanes::new(options, draws.then_some(key.as_deref()));
+    let mut lanes = Lanes::new(options, draws.then_some(key.as_deref()))?;
     let result = decide(options, &mut source, &mut lanes);
     // Rows of the lines before a broken one are printed.
     lanes.finish_rows()?;
@@ -111,6 +112,18 @@ fn check(options: &Simulate, plot: Option<&Plot>) -> anyhow::Result<()> {
         in_memory || (!several && options.changes.is_empty()),
         "invalid --store: expected `memory` with several policies, and with --change"
     );
+    ensure!(
+        in_memory || options.lease.is_none(),
+        "invalid --store: expected `memory` with --lease, which plays the processes itself"
+    );
+    if options.is_given("--processes") && options.lease.is_none() {
+        bail!("missing --lease: --processes needs it, such as `--lease 100`");
+    }
+    if let Some(units) = options.lease {
+        for policy in options.all_policies() {
+            PreparedPolicy::new(policy).lease(units).map_err(|error| anyhow!("{error}"))?;
+        }
+    }
     let unused = ["--key-plot", "--until", "--title"].into_iter().find(|it| options.is_given(it));
     if let Some(unused) = unused.filter(|_| plot.is_none() && options.html.is_none()) {
         bail!("missing --plot or --html: {unused} needs one of them");

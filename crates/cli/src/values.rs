@@ -9,6 +9,7 @@ use std::{
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use sluicegate_core::{as_micros, parse_period};
+use sluicegate_simulator::MAX_PROCESSES;
 
 const SECOND: Duration = Duration::from_secs(1);
 /// The longest duration, that of a policy's period.
@@ -48,6 +49,16 @@ pub(crate) fn count(text: &str) -> Result<usize, String> {
 /// Any 64-bit number.
 pub(crate) fn seed(text: &str) -> Result<u64, String> {
     number(text, 0, u64::MAX)
+}
+
+/// Units of a lease.
+pub(crate) fn lease(text: &str) -> Result<u32, String> {
+    number(text, 2, u32::MAX.into())
+}
+
+/// A number of processes.
+pub(crate) fn processes(text: &str) -> Result<usize, String> {
+    number(text, 1, MAX_PROCESSES as u64)
 }
 
 /// The cost of a request.

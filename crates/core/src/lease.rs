@@ -31,6 +31,9 @@ use std::time::Duration;
 
 use crate::{Decision, Entry, Forgets, Outcome, Policy, Timestamp, as_micros, reached};
 
+/// The shortest fixed window that is leased: a shorter one may end before a chunk is known to be in it.
+pub const MIN_LEASED_WINDOW: Duration = Duration::from_millis(60);
+
 /// How the limits of a policy forget units that were taken at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTerms {
@@ -153,6 +156,12 @@ impl LeaseTerms {
             }
         }
         terms
+    }
+
+    /// Maximum units of a chunk.
+    #[must_use]
+    pub const fn units(&self) -> u32 {
+        self.units
     }
 
     /// The shortest fixed window of the policy, if it has one.
@@ -282,9 +291,13 @@ impl Lease {
             self.units.gone += u64::from(lost);
         }
         // This request uses all units of the previous chunk, because they are less than its cost.
-        self.until = (sent + lifetime).min(window_end);
-        self.window_end = window_end;
         self.left = self.left.saturating_add(units - cost);
+        // Without units it is kept for the size of its next chunk.
+        self.until = sent + lifetime;
+        if self.left > 0 {
+            self.until = self.until.min(window_end);
+        }
+        self.window_end = window_end;
         self.next =
             units.saturating_mul(2).min(decision.remaining / 2).min(self.terms.units).max(1);
         if units > cost && now >= window_end {

@@ -68,7 +68,9 @@ pub use decision::{Decision, Operation, Outcome, RequestError, Retry};
 pub use describe::LimitSummary;
 pub use entry::{Entry, Usage};
 
-pub use lease::{Chunk, Lease, LeaseStep, LeaseTerms, RefillToken, Unspent, lease_window_end};
+pub use lease::{
+    Chunk, Lease, LeaseStep, LeaseTerms, MIN_LEASED_WINDOW, RefillToken, Unspent, lease_window_end,
+};
 pub use ledger::{Hold, MAX_HOLD_ID, MAX_HOLDS};
 pub use manual_clock::ManualClock;
 pub use multi_key::{EntryOperation, apply_all};

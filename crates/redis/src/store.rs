@@ -12,9 +12,9 @@ use parking_lot::RwLock;
 use redis::{Pipeline, Value, from_redis_value_ref};
 use sluicegate_commands::CommandError;
 use sluicegate_core::{
-    Answer, Applied, Chunk, Counters, Entry, KeyedOperation, MAX_KEY, NodeHealth, Operation,
-    PolicySettings, ReadEntry, RemoteStatus, Request, Source, StateError, StateFault, Store,
-    StoreError, StoreId, StoreStatus, Timestamp, lease_window_end, reached,
+    Answer, Applied, Chunk, Counters, Entry, KeyedOperation, MAX_KEY, MIN_LEASED_WINDOW,
+    NodeHealth, Operation, PolicySettings, ReadEntry, RemoteStatus, Request, Source, StateError,
+    StateFault, Store, StoreError, StoreId, StoreStatus, Timestamp, lease_window_end, reached,
 };
 
 use crate::{
@@ -353,9 +353,6 @@ impl Store for RedisStore {
 }
 
 // Takes from leases: refills them from the store one request at a time, and refunds unspent units.
-
-/// The shortest fixed window that is leased: a shorter one may end before a chunk is known to be in it.
-const MIN_LEASED_WINDOW: Duration = Duration::from_millis(60);
 
 /// The units of a take that a lease may decide.
 const fn leased_cost(settings: PolicySettings, operation: Operation<'_>) -> Option<u32> {

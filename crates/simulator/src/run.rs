@@ -59,7 +59,7 @@ impl Simulation {
     #[must_use]
     pub fn new(default: Option<Policy>) -> Self {
         Self {
-            policies: Policies { default, last: None, seen: HashMap::default() },
+            policies: Policies::new(default),
             keys: HashTable::new(),
             hasher: RandomState::new(),
             sweep_at: MIN_SWEEP,
@@ -93,7 +93,7 @@ impl Simulation {
 
     /// From the next event on, `policy` is active for every event that names none. Usage carries over.
     pub fn change(&mut self, policy: Policy) {
-        self.policies.default = Some(policy);
+        self.policies.change(policy);
     }
 
     /// Decides `event`. The decision on a `reset` shows the key after it.
@@ -256,7 +256,7 @@ fn first(policy: &Policy, event: &Event<'_>) -> Result<(Option<StoredState>, Dec
 
 /// The policies of a trace, each parsed once.
 #[derive(Debug)]
-struct Policies {
+pub(crate) struct Policies {
     default: Option<Policy>,
     /// The one named last, which is often the next one too.
     last: Option<(Box<[u8]>, Policy)>,
@@ -264,7 +264,17 @@ struct Policies {
 }
 
 impl Policies {
-    fn find(&mut self, text: &[u8]) -> Result<&Policy, Fault> {
+    pub(crate) fn new(default: Option<Policy>) -> Self {
+        Self { default, last: None, seen: HashMap::default() }
+    }
+
+    /// Another policy is in force for events that name none.
+    pub(crate) fn change(&mut self, policy: Policy) {
+        self.default = Some(policy);
+    }
+
+    /// The policy in force for an event that names `text`.
+    pub(crate) fn find(&mut self, text: &[u8]) -> Result<&Policy, Fault> {
         if text.is_empty() {
             return self.default.as_ref().ok_or(Fault::NoPolicy);
         }

@@ -11,6 +11,7 @@ use crate::table::{BUSIEST, duration_text, key_cell, share};
 /// The results of each policy, the most in windows, and for a single policy the busiest keys.
 pub(super) fn tables(lanes: &[Lane]) -> Vec<Table> {
     let mut tables = vec![outcomes(lanes), most_sent(lanes)];
+    tables.extend(leases(lanes));
     if let [lane] = lanes {
         tables.extend(busiest(lane));
     }
@@ -66,6 +67,33 @@ fn most_sent(lanes: &[Lane]) -> Table {
         heading: ["most sent within".to_owned()].into_iter().chain(spans).collect(),
         rows: lanes.iter().map(row).collect(),
     }
+}
+
+/// What leases of each policy did, compared with asking the store each time.
+fn leases(lanes: &[Lane]) -> Option<Table> {
+    let asking = |place: usize| lanes[..place].last().filter(|it| it.fleet().is_none());
+    let row = |(place, lane): (usize, &Lane)| {
+        let fleet = lane.fleet()?;
+        let (totals, allowed) = (fleet.totals(), lane.report().totals().allowed);
+        let by_asking = asking(place).map(|it| it.report().totals().allowed);
+        Some(vec![
+            lane.name(),
+            fleet.processes().to_string(),
+            by_asking.map_or(String::new(), |all| share(allowed, all).trim_start().to_owned()),
+            totals.excess.to_string(),
+            totals.bound.to_string(),
+            totals.asked.to_string(),
+            share(totals.asked, totals.decided).trim_start().to_owned(),
+        ])
+    };
+    let rows: Vec<_> = lanes.iter().enumerate().filter_map(row).collect();
+    let heading = ["leases", "processes", "allowed of asking", "most over", "bound", "asked", ""];
+    (!rows.is_empty()).then(|| Table {
+        caption: "Leases: units over the policy in any interval, and commands to the store"
+            .to_owned(),
+        heading: heading.map(str::to_owned).to_vec(),
+        rows,
+    })
 }
 
 /// The busiest keys, where they are counted.

@@ -8,14 +8,16 @@ use std::{
     time::Duration,
 };
 
-use sluicegate_core::{Decision, Policy, Timestamp};
-use sluicegate_simulator::{Batch, Event, Report, Rows, Simulation, TimeSeries, periods};
+use sluicegate_core::{Decision, Policy, StoreError, Timestamp};
+use sluicegate_simulator::{Batch, Event, Fleet, Report, Rows, Simulation, TimeSeries, periods};
 
 use super::options::{Change, Format, Simulate};
 use crate::output::{Output, output};
 
 /// The windows that the table shows, besides the policies' own.
 const TABLE_SPANS: [u64; 5] = [1, 2, 3, 10, 60];
+/// The lifetime of leases, that of all stores unless an option changes it.
+const LEASE_LIFETIME: Duration = Duration::from_secs(1);
 /// Minimum number of events that are worth a thread.
 const MIN_EVENTS_PER_THREAD: usize = 2048;
 
@@ -27,10 +29,18 @@ pub(super) struct Lanes {
     threads: usize,
 }
 
+/// What decides the events of a lane.
+#[derive(Debug)]
+enum Decider {
+    Store(Box<Simulation>),
+    /// Processes that lease units from the store.
+    Fleet(Box<Fleet>),
+}
+
 /// A policy with the results of its decisions.
 #[derive(Debug)]
 pub(super) struct Lane {
-    simulation: Simulation,
+    decider: Decider,
     output: LaneOutput,
     changes: Vec<Change>,
     /// Changes that are still to come, in order.
@@ -59,18 +69,37 @@ struct LaneOutput {
 impl Lanes {
     /// A lane for each policy, or one for the policies that the trace names. With `follow`, each records data for
     /// charts, and follows that key.
-    pub(super) fn new(options: &Simulate, follow: Option<Option<&[u8]>>) -> Self {
+    ///
+    /// # Errors
+    /// A policy cannot be leased.
+    pub(super) fn new(
+        options: &Simulate,
+        follow: Option<Option<&[u8]>>,
+    ) -> Result<Self, StoreError> {
         let mut spans = TABLE_SPANS.map(Duration::from_secs).to_vec();
         spans.extend(options.all_policies().flat_map(periods));
         let given: Vec<Option<Policy>> = match &*options.policies {
             [] => vec![None],
             policies => policies.iter().cloned().map(Some).collect(),
         };
-        let lane = |(index, given): (usize, Option<Policy>)| {
-            let changes = options.changes_of(index);
-            let csv = options.format == Format::Csv;
-            Lane {
-                simulation: Simulation::new(given.clone()),
+        let csv = options.format == Format::Csv;
+        // Rows are those of one decision for each event.
+        let deciders: &[Option<u32>] = match options.lease {
+            None => &[None],
+            Some(_) if csv => &[options.lease],
+            Some(_) => &[None, options.lease],
+        };
+        let lane = |index: usize, given: &Option<Policy>, lease: Option<u32>| {
+            let (changes, default) = (options.changes_of(index), given.clone());
+            let decider = match lease {
+                None => Decider::Store(Box::new(Simulation::new(default))),
+                Some(units) => {
+                    let processes = options.processes;
+                    Decider::Fleet(Box::new(Fleet::new(default, processes, units, LEASE_LIFETIME)?))
+                }
+            };
+            Ok(Lane {
+                decider,
                 output: LaneOutput {
                     rows: csv.then(|| Rows::new(output())),
                     report: None,
@@ -79,16 +108,18 @@ impl Lanes {
                     named: None,
                     wants_report: !csv || follow.is_some(),
                     spans: spans.clone(),
-                    counts_keys: options.policies.len() < 2,
+                    counts_keys: options.policies.len() < 2 && deciders.len() < 2,
                 },
                 to_come: changes.clone().into(),
                 changes,
-                given,
-            }
+                given: given.clone(),
+            })
         };
-        let lanes = given.into_iter().enumerate().map(lane).collect();
+        let of_policy =
+            |(index, given)| deciders.iter().map(move |lease| lane(index, given, *lease));
+        let lanes: Result<_, StoreError> = given.iter().enumerate().flat_map(of_policy).collect();
         let threads = thread::available_parallelism().map_or(1, usize::from);
-        Self { lanes, first: None, threads }
+        Ok(Self { lanes: lanes?, first: None, threads })
     }
 
     /// Decides all events of `batch` under every policy.
@@ -192,9 +223,15 @@ impl Lane {
 
     fn decide_unchanged(&mut self, batch: Batch<'_>) -> anyhow::Result<()> {
         let output = &mut self.output;
-        self.simulation.decide_batch(batch, |event, decision| {
-            output.add(event, decision).map_err(anyhow::Error::from)
-        })
+        match &mut self.decider {
+            Decider::Store(simulation) => simulation.decide_batch(batch, |event, decision| {
+                output.add(event, decision).map_err(anyhow::Error::from)
+            }),
+            Decider::Fleet(fleet) => batch.events().try_for_each(|event| {
+                let decision = fleet.decide(&event)?;
+                Ok(output.add(&event, &decision)?)
+            }),
+        }
     }
 
     /// Applies the next change.
@@ -203,7 +240,10 @@ impl Lane {
             if let Some(track) = &mut self.output.track {
                 track.change(now, &policy);
             }
-            self.simulation.change(policy.clone());
+            match &mut self.decider {
+                Decider::Store(simulation) => simulation.change(policy.clone()),
+                Decider::Fleet(fleet) => fleet.change(policy.clone()),
+            }
             self.output.policy = Some(policy);
         }
     }
@@ -242,10 +282,22 @@ impl Lane {
         &self.changes
     }
 
-    /// Its name: the policy.
+    /// Its name: the policy, and whether units are leased.
     pub(super) fn name(&self) -> String {
         let policy = self.policy().map(ToString::to_string);
-        policy.unwrap_or_else(|| "policies named in the trace".to_owned())
+        let policy = policy.unwrap_or_else(|| "policies named in the trace".to_owned());
+        match self.fleet() {
+            Some(fleet) => format!("{policy}, leases of {}", fleet.units()),
+            None => policy,
+        }
+    }
+
+    /// The processes that lease, if there are any.
+    pub(super) fn fleet(&self) -> Option<&Fleet> {
+        match &self.decider {
+            Decider::Store(_) => None,
+            Decider::Fleet(fleet) => Some(fleet),
+        }
     }
 
     pub(super) fn report(&self) -> &Report {

@@ -45,6 +45,13 @@ pub(crate) struct Simulate {
     /// Title of the chart
     #[arg(long, value_name = "TEXT")]
     pub(crate) title: Option<String>,
+    /// Show beside each policy what processes do that lease up to this many units of a key from the store; policies named
+    /// in a trace that cannot be leased ask each time
+    #[arg(long, value_name = "UNITS", value_parser = values::lease)]
+    pub(crate) lease: Option<u32>,
+    /// Number of processes that lease, over which requests are distributed by chance
+    #[arg(long, value_name = "N", default_value = "8", value_parser = values::processes)]
+    pub(crate) processes: usize,
     /// Store that decides: `memory`, a server with --test-clock, or a Redis or Valkey
     #[arg(long, value_name = "memory|resp://HOST:PORT|redis://HOST", default_value = "memory")]
     pub(crate) store: Store,
@@ -137,7 +144,7 @@ impl Simulate {
 
     /// Records which options were given, and which policy precedes each change.
     pub(crate) fn note_order(&mut self, matches: &ArgMatches) {
-        const PARTIAL: [(&str, &str); 11] = [
+        const PARTIAL: [(&str, &str); 12] = [
             ("--log", "log"),
             ("--key", "key"),
             ("--time-field", "time_field"),
@@ -149,6 +156,7 @@ impl Simulate {
             ("--key-plot", "key_plot"),
             ("--until", "until"),
             ("--title", "title"),
+            ("--processes", "processes"),
         ];
         let is_given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
         self.given = PARTIAL.iter().filter(|(_, id)| is_given(id)).map(|(name, _)| *name).collect();

@@ -129,3 +129,26 @@ fn simulate_closed_pipe_ends_it_without_an_error() {
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), &*output.stderr), (Some(0), &b""[..]));
 }
+
+/// With one process that asks for each request, nothing differs; rows are those of the processes.
+#[test]
+fn simulate_lease_shows_what_the_processes_pass() {
+    let traffic = ["simulate", "--policy", "gcra:100/1s:burst=40", "--traffic", "even:150/s"];
+    let ended =
+        run(&[&traffic[..], &["--lease", "10", "--processes", "4", "--for", "10s"]].concat(), "");
+    assert_eq!((ended.code, &*ended.err), (Some(0), ""));
+    let rows: Vec<Vec<&str>> =
+        ended.out.lines().map(|it| it.split_whitespace().collect()).collect();
+    let row = rows.iter().find(|it| {
+        it[..]
+            == ["leases", "processes", "allowed", "of", "asking", "most", "over", "bound", "asked"]
+    });
+    assert!(row.is_some(), "{}", ended.out);
+    let leases = rows.iter().rfind(|it| it.first() == Some(&"gcra:100/1s:burst=40,")).unwrap();
+    let numbers: Vec<u64> = leases.iter().filter_map(|it| it.parse().ok()).collect();
+    let &[units, processes, over, bound, asked] = &numbers[..] else { panic!("{leases:?}") };
+    assert_eq!((units, processes, bound), (10, 4, 40));
+    assert!(over <= bound && asked > 0, "{leases:?}");
+    let csv = run(&[&traffic[..], &["--lease", "10", "--format", "csv"]].concat(), "");
+    assert_eq!(csv.out.lines().count(), 1 + 150 * 60, "one row for each event");
+}

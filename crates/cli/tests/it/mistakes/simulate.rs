@@ -34,6 +34,31 @@ fn simulate_mistakes_are_named() {
             "invalid FILE together with --traffic: expected one of them\n",
         ),
         (
+            "--traffic even:1/s --policy gcra:1/1s --lease 1",
+            "",
+            "invalid --lease `1`: expected a whole number from 2 to 4294967295\n",
+        ),
+        (
+            "--traffic even:1/s --policy gcra:1/1s --lease 5 --processes 1025",
+            "",
+            "invalid --processes `1025`: expected a whole number from 1 to 1024\n",
+        ),
+        (
+            "--traffic even:1/s --policy gcra:1/1s --processes 5",
+            "",
+            "missing --lease: --processes needs it, such as `--lease 100`\n",
+        ),
+        (
+            "--traffic even:1/s --policy leaky-queue:1/1s --lease 5",
+            "",
+            "invalid policy `leaky-queue:1/1s` for a lease: `leaky-queue:1/1s` cannot have one",
+        ),
+        (
+            "--traffic even:1/s --policy gcra:1/1s --lease 5 --store redis://127.0.0.1",
+            "",
+            "invalid --store: expected `memory` with --lease",
+        ),
+        (
             "- --policy gcra:1/1s --key ip",
             LOG,
             "invalid --key `ip`: expected a field in braces, such as `{ip}`",
