@@ -238,10 +238,19 @@ impl CheckedKey {
             self.denials.retain(|it| at <= it.at + max_age + KEPT);
             self.denials_to_prune = 2 * self.denials.len() + 64;
         }
-        let (policy, time, dropped) = (it.policy.clone(), it.now, u64::MAX);
-        let denial =
-            KnownDenial { number, policy, cost, decision, event, dropped, at, time, sent, since };
-        self.denials.push(denial);
+        self.denials.push(KnownDenial {
+            number,
+            policy: it.policy.clone(),
+            cost,
+            decision,
+            event,
+            dropped: u64::MAX,
+            is_answered: false,
+            at,
+            time: it.now,
+            sent,
+            since,
+        });
     }
 
     /// The process drops denials, and may report the reply to its fallback.
@@ -254,6 +263,12 @@ impl CheckedKey {
             self.drop_denials(number, (event, until), None);
         } else if let (Kind::Take(_), Some(_)) = (answered.kind, reply) {
             self.drop_denials(number, (event, until), Some(answered.policy.policy()));
+        }
+        let policy = answered.policy.policy();
+        for it in &mut self.denials {
+            it.is_answered |= it.number == number
+                && it.policy == *policy
+                && reply.is_some_and(|reply| reply.decision == it.decision);
         }
         let (Some(reply), OnError::Local(_)) = (reply, answered.policy.settings().on_error) else {
             return;

@@ -84,6 +84,8 @@ pub(super) struct KnownDenial {
     /// The event of the decision, and the one from which on the process does not repeat it.
     pub(super) event: u64,
     pub(super) dropped: u64,
+    /// Whether the process is known to have got it.
+    pub(super) is_answered: bool,
     /// In milliseconds.
     pub(super) at: u64,
     /// The time by the clock of the server, and the last reading of the clock of the process before it, and the first after it.
@@ -312,7 +314,8 @@ impl CheckedKey {
         self.last_policy = Some(policy.clone());
     }
 
-    /// The process with this number does not repeat denials from before `until`, except those under the policy `kept`.
+    /// The process with this number does not repeat denials from before `until`, except, if `kept` is given, those under that policy
+    /// and those that it got later, which may be newer than the answer.
     pub(super) fn drop_denials(
         &mut self,
         number: u64,
@@ -320,7 +323,8 @@ impl CheckedKey {
         kept: Option<&Policy>,
     ) {
         for it in self.denials.iter_mut().filter(|it| it.number == number) {
-            if kept != Some(&it.policy) && it.event < until {
+            let may_stay = kept.is_some_and(|kept| *kept == it.policy || !it.is_answered);
+            if !may_stay && it.event < until {
                 it.dropped = it.dropped.min(event);
             }
         }
