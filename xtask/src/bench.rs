@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use crate::{install, python, shell, workspace};
 
 /// Comparisons that the crate `bench` can run.
-const COMPARISONS: [&str; 12] = [
+const COMPARISONS: [&str; 13] = [
     "memory",
     "resp",
     "http",
@@ -16,6 +16,7 @@ const COMPARISONS: [&str; 12] = [
     "dashboard",
     "redis",
     "module",
+    "fleet",
     "holds",
     "tower",
     "python",
@@ -26,7 +27,7 @@ const COMPARISONS: [&str; 12] = [
 /// The programs, and the folders of `target/tools`, that a comparison starts.
 fn needs(comparison: &str) -> &'static [&'static str] {
     match comparison {
-        "resp" => &["redis-server"],
+        "resp" | "fleet" => &["redis-server"],
         "redis" | "module" | "holds" => &["redis-server", "python3", "servers"],
         "replay" => &["goaccess"],
         "all" => &["redis-server", "python3", "servers", "goaccess"],

@@ -9,6 +9,8 @@ mod clock;
 #[cfg(target_os = "linux")]
 mod dashboard;
 #[cfg(target_os = "linux")]
+mod fleet;
+#[cfg(target_os = "linux")]
 mod grpc;
 #[cfg(target_os = "linux")]
 mod holds;
@@ -53,6 +55,7 @@ sluicegate-bench WHAT [--quick]
   dashboard  the server with 64 viewers of its dashboard, compared with no viewers
   redis    the store on Redis and Valkey, compared with the scripts of throttled-py and limits
   module   the module in Redis and Valkey, compared with redis-cell, SET and our scripts
+  fleet    eight servers on one Redis that lease units, compared with asking each time and an eighth each
   holds    holds and settles, compared with takes
   tower    the Tower middleware in memory, compared with tower_governor
   replay   an access log through `sluicegate simulate`, compared with GoAccess
@@ -102,6 +105,7 @@ fn run(arguments: &[&str]) -> io::Result<()> {
         "dashboard" => &[dashboard::run],
         "redis" => &[redis::run],
         "module" => &[module::run],
+        "fleet" => &[fleet::run],
         "holds" => &[holds::run],
         "tower" => &[tower::run],
         "replay" => &[replay::run],
@@ -113,6 +117,7 @@ fn run(arguments: &[&str]) -> io::Result<()> {
             dashboard::run,
             redis::run,
             module::run,
+            fleet::run,
             holds::run,
             tower::run,
             replay::run,

@@ -19,15 +19,20 @@ pub(crate) struct Addresses {
 
 /// Starts the server, with or without rules, in threads that end with the process.
 pub(crate) fn serve(rules: Option<PathBuf>) -> io::Result<Addresses> {
+    let mut config = Config::default();
+    config.rules.extend(rules);
+    serve_with(config)
+}
+
+/// The same with these settings, on free ports.
+pub(crate) fn serve_with(mut config: Config) -> io::Result<Addresses> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
-            let mut config = Config::default();
             config.resp.address.set_port(0);
             (config.http.address, config.envoy.address) =
                 (Some((Ipv4Addr::LOCALHOST, 0).into()), None);
-            config.rules.extend(rules);
             let server = Server::bind(config).await?;
             // The receiver may have been dropped.
             let _ = sender.send((server.local_addr()?, server.http_addr()));

@@ -252,18 +252,27 @@ impl Lease {
                 self.next = 1;
             }
         }
-        if let (Some(left), Some(last)) = (self.left.checked_sub(cost), self.last) {
-            debug_assert!(cost == 0 || now < self.until, "a unit is used after its time");
-            self.left = left;
-            #[cfg(debug_assertions)]
-            {
-                self.units.used += u64::from(cost);
-                self.check();
-            }
-            return LeaseStep::Taken(self.decision(last, now));
+        if let Some(decision) = self.spend(cost, now) {
+            return LeaseStep::Taken(decision);
         }
         let token = RefillToken { sent: now, removals: self.removals, denials: self.denials };
         LeaseStep::Refill(self.next.max(cost), token)
+    }
+
+    /// Hands out `cost` units, if it has as many that have not expired.
+    #[inline]
+    pub fn spend(&mut self, cost: u32, now: Timestamp) -> Option<Decision> {
+        let (left, last) = self.left.checked_sub(cost).zip(self.last)?;
+        if now >= self.until {
+            return None;
+        }
+        self.left = left;
+        #[cfg(debug_assertions)]
+        {
+            self.units.used += u64::from(cost);
+            self.check();
+        }
+        Some(self.decision(last, now))
     }
 
     /// Adds a chunk that the store has granted, to be used within `lifetime` after it was requested. Returns the number of units

@@ -30,7 +30,7 @@ use crate::{
         node_connection::{Deadline, NodeConnection, rejects_writes},
         topology::Topology,
     },
-    planned_policy::PlannedKey,
+    planned_policy::{PlannedKey, leased_cost},
     reply::{
         MissingPermission, ReplyKind, one_decision, parse_general, parse_script_reply,
         policy_error, too_many_redirects,
@@ -117,6 +117,22 @@ impl Inner {
 const MAX_ATTEMPTS: usize = 3;
 
 impl Inner {
+    /// The answer that the process can give by itself: from a lease, or a denial from the cache.
+    pub(crate) fn known_answer(
+        &self,
+        planned: PlannedOperation<'_>,
+        now: Timestamp,
+    ) -> Option<Answer> {
+        let PlannedOperation { key, policy, operation } = planned;
+        if let Some(cost) = leased_cost(policy.settings, operation)
+            && let Some(answer) = self.leases.spend(key, policy, cost, now)
+        {
+            self.context.counts.lease.one();
+            return Some(answer);
+        }
+        self.cached_denial(planned, now)
+    }
+
     /// The cached denial of a take that still applies.
     pub(crate) fn cached_denial(
         &self,

@@ -65,6 +65,16 @@ impl PlannedKey<'_> {
     }
 }
 
+/// The units of a take that a lease may decide.
+pub(crate) const fn leased_cost(settings: PolicySettings, operation: Operation<'_>) -> Option<u32> {
+    match operation {
+        Operation::Take(cost) if cost > 0 && settings.lease > 1 && cost <= settings.lease => {
+            Some(cost)
+        }
+        _ => None,
+    }
+}
+
 impl PlannedPolicy {
     pub(crate) fn new(prepared: &PreparedPolicy) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(1);

@@ -13,8 +13,8 @@ use redis::{Pipeline, Value, from_redis_value_ref};
 use sluicegate_commands::CommandError;
 use sluicegate_core::{
     Answer, Applied, Chunk, Counters, Entry, KeyedOperation, MAX_KEY, MIN_LEASED_WINDOW,
-    NodeHealth, Operation, PolicySettings, ReadEntry, RemoteStatus, Request, Source, StateError,
-    StateFault, Store, StoreError, StoreId, StoreStatus, Timestamp, lease_window_end, reached,
+    NodeHealth, Operation, ReadEntry, RemoteStatus, Request, Source, StateError, StateFault, Store,
+    StoreError, StoreId, StoreStatus, Timestamp, lease_window_end, reached,
 };
 
 use crate::{
@@ -27,6 +27,7 @@ use crate::{
         sync::Ordering,
     },
     net::{context::Context, node_connection::Deadline, topology::Topology, url::Url},
+    planned_policy::leased_cost,
     reply::{redirect_target, too_many_redirects},
     slot::slot,
     status::Status,
@@ -261,7 +262,7 @@ impl Store for RedisStore {
         };
         let planned = PlannedOperation { key: &key, policy: &policy, operation };
         if given.is_none()
-            && let Some(answer) = inner.cached_denial(planned, inner.context.now())
+            && let Some(answer) = inner.known_answer(planned, inner.context.now())
         {
             return Applied::Now(Ok(answer));
         }
@@ -354,16 +355,6 @@ impl Store for RedisStore {
 
 // Takes from leases: refills them from the store one request at a time, and refunds unspent units.
 
-/// The units of a take that a lease may decide.
-const fn leased_cost(settings: PolicySettings, operation: Operation<'_>) -> Option<u32> {
-    match operation {
-        Operation::Take(cost) if cost > 0 && settings.lease > 1 && cost <= settings.lease => {
-            Some(cost)
-        }
-        _ => None,
-    }
-}
-
 impl RedisStore {
     /// Applies operations of which some are takes under policies with leases: those on a key with such a take one after the
     /// other until one is denied, and all others as one batch.
@@ -419,13 +410,13 @@ impl RedisStore {
         let (inner, KeyedOperation { key, policy, operation }) = (self.inner(), operation);
         let (key, policy) = (inner.key_of(key, operation)?, inner.planned(policy));
         let planned = PlannedOperation { key: &key, policy: &policy, operation };
-        match inner.cached_denial(planned, inner.context.now()) {
+        match inner.known_answer(planned, inner.context.now()) {
             Some(answer) => Ok(answer),
             None => self.apply_one(planned, deadline).await,
         }
     }
 
-    /// Applies an operation that no cached denial answers.
+    /// Applies an operation that the process cannot answer by itself.
     async fn apply_one(
         &self,
         planned: PlannedOperation<'_>,

@@ -32,6 +32,11 @@ impl Connection {
         let mut bytes = Vec::new();
         encode_command(words, &mut bytes);
         self.socket.write_all(&bytes)?;
+        self.receive()
+    }
+
+    /// Returns the next reply.
+    pub(crate) fn receive(&mut self) -> io::Result<Value> {
         loop {
             if let Some((value, length)) = decode(&self.rest).map_err(io::Error::other)? {
                 self.rest.drain(..length);

@@ -28,19 +28,28 @@ impl Server {
     /// Starts `command` on this core, and waits until it accepts clients at `address`. Its output
     /// goes to the file `log`.
     pub(crate) fn start(
-        mut command: Command,
+        command: Command,
         address: SocketAddr,
         core: usize,
         log: &Path,
     ) -> io::Result<Self> {
-        let file = File::create(log)?;
-        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         // A process inherits the core of the thread that starts it; therefore all its threads are pinned.
         let cores = pin::cores()?;
         pin::pin(&[core])?;
-        let started = command.spawn();
+        let started = Self::start_anywhere(command, address, log);
         pin::pin(&cores)?;
-        let mut server = Self { address, process: Some(started?) };
+        started
+    }
+
+    /// The same on any core.
+    pub(crate) fn start_anywhere(
+        mut command: Command,
+        address: SocketAddr,
+        log: &Path,
+    ) -> io::Result<Self> {
+        let file = File::create(log)?;
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        let mut server = Self { address, process: Some(command.spawn()?) };
 
         let start = instant();
         while TcpStream::connect(address).is_err() {

@@ -77,6 +77,19 @@ fn redis_prints_all_rows() {
 }
 
 #[test]
+fn fleet_prints_all_rows() {
+    let rows = [
+        "15 000/s, moving each second  leases of 200",
+        "8 000/s, even",
+        "asking each time",
+        "an eighth each",
+        "commands/decision",
+        "a decision from a lease, Rust",
+    ];
+    assert_rows(&quick("fleet"), &rows);
+}
+
+#[test]
 fn tower_prints_all_rows() {
     let rows = [
         "allowed, one client",

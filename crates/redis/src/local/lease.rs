@@ -108,6 +108,20 @@ impl Leases {
         outcome
     }
 
+    /// Hands out `cost` units, if the lease has as many under this policy.
+    #[inline]
+    pub(crate) fn spend(
+        &self,
+        key: &[u8],
+        policy: &PlannedPolicy,
+        cost: u32,
+        now: Timestamp,
+    ) -> Option<Answer> {
+        let mut shard = self.shard(key).lock();
+        let leased = shard.get_mut(key).filter(|it| it.policy.number == policy.number)?;
+        leased.lease.spend(cost, now).map(|decision| Answer::new(decision, Source::Lease))
+    }
+
     /// Adds a chunk that the store has granted. Returns the number of units that are lost, because the lease has another
     /// policy by now, was reset or does not exist.
     pub(crate) fn granted(
