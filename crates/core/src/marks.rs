@@ -202,8 +202,6 @@ marks! {
     CachedDenialEndsWithPeriod,
     /// A reply is not cached, because its key was forgotten while the command was in flight.
     DenialComesTooLate,
-    /// The cache drops its older generation.
-    DenialGenerationIsDropped,
     /// The end of an operation that may give back units forgets the denials of its key.
     DenialsAreForgottenAtTheEnd,
     /// The denials of a key are forgotten, and its usage stays for the fallback.
@@ -380,8 +378,6 @@ marks! {
     RepliesHaveNoMemory,
     /// A client is closed that does not finish a command.
     UnfinishedCommandIsClosed,
-    /// The units of a request that has passed go back, because its client has left.
-    UnitsOfLeavingWaiterGoBack,
     /// A request that would wait is rejected, because there is no memory for it.
     WaitingRequestHasNoMemory,
 

@@ -10,7 +10,14 @@ use std::{collections::VecDeque, ops::ControlFlow, sync::Arc};
 use crate::reached;
 
 /// Number of events up to which a log is copied whole, and which are not worth a part.
-const SHORT: usize = if cfg!(test) { 2 } else { 2048 };
+const SHORT: usize = if cfg!(test) {
+    2
+} else if cfg!(debug_assertions) {
+    // So that the logs of a simulation are long.
+    16
+} else {
+    2048
+};
 
 /// An event of a log.
 #[derive(Clone, Copy, Debug)]

@@ -151,7 +151,7 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan<Server> {
 fn bounds(random: &Random, clients: usize) -> Option<Bounds> {
     random.chance(20).then(|| Bounds {
         clients: 1 + random.index(clients),
-        bytes: *random.pick(&[60, 200, 600, 2000]),
+        bytes: *random.pick(&[60, 200, 600, 2000, 20_000]),
     })
 }
 
@@ -162,7 +162,7 @@ fn pipelines(random: &Random, clients: usize, keys: usize) -> Vec<Step<Action>> 
         return Vec::new();
     }
     let pipeline = |_| {
-        let count = 500 + random.index(300);
+        let count = 500 + random.index(600);
         let action = Action::Pipeline { key: random.index(keys), cost: 1, count };
         Step { at: random.below(SPAN), process: random.index(clients), action }
     };

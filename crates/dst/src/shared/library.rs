@@ -299,8 +299,13 @@ impl Library {
     fn release_items(&self, key: Vec<u8>, shaper: Arc<Shaper<u64>>) {
         let process = self.process.clone();
         self.process.spawn(async move {
-            let mut last = None;
-            while let Ok(Some(item)) = shaper.next().await {
+            let (mut last, mut patience) = (None, 0);
+            loop {
+                // It stops waiting now and then, and goes on: neither the item nor its time is lost.
+                patience = (patience + 9) % 40;
+                let next = timeout(Duration::from_millis(1 + patience), shaper.next()).await;
+                let Ok(next) = next else { continue };
+                let Ok(Some(item)) = next else { break };
                 let millis = process.moment().millis;
                 let (index, _) = process.numbers();
                 process.log().add(format_args!("process {index}: releases item {item}"));

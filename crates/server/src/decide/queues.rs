@@ -49,7 +49,6 @@ impl WaitQueues {
         let left = queues.remove(waiter);
         left.wake.into_iter().for_each(|head| wake(&mut queues, Some(head)));
         self.waiting.store(queues.waiting(), Ordering::SeqCst);
-        reached!(UnitsOfLeavingWaiterGoBack if left.refund.is_some());
         left.refund
     }
 
