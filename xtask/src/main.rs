@@ -18,6 +18,7 @@ mod shell;
 mod soak;
 mod test;
 mod tidy;
+mod wasm;
 mod workspace;
 
 use std::{env, process::ExitCode};
@@ -50,6 +51,8 @@ cargo xtask COMMAND
   figures                          draws the pictures of docs/ and writes what the commands there
                                    print; that they are up to date is one of the tests
   python                           builds the Python package, and runs its tests and type checks
+  wasm                             builds the core as WebAssembly for the JavaScript package, by the
+                                   toolchain or by Debian's compiler for the web
   fuzz [TARGET] [--seconds N]      runs one fuzz target, or each in turn, for N seconds (60)
   dst [--seeds N] [--from SEED] [--minutes M] [--jobs N] | --replay SEED | --script FILE
                                    deterministic simulation: production code in one thread and in
@@ -97,6 +100,7 @@ fn run() -> Result<()> {
         ["codegen"] => codegen::run(),
         ["figures"] => figures::run(),
         ["python"] => python::run(),
+        ["wasm"] => wasm::run(),
         ["bench", rest @ ..] => bench::run(rest),
         ["fuzz", rest @ ..] => fuzz::run(rest),
         ["dst", "--fresh"] => dst::run_fresh(),
@@ -107,7 +111,8 @@ fn run() -> Result<()> {
         ["chaos", packages @ ..] => chaos::run(packages),
         ["screenshots"] => screenshots::run(),
         [
-            "test" | "tidy" | "docs" | "codegen" | "figures" | "python" | "loom" | "screenshots",
+            "test" | "tidy" | "docs" | "codegen" | "figures" | "python" | "wasm" | "loom"
+            | "screenshots",
             rest @ ..,
         ] => {
             bail!("unknown argument `{}`\n\n{HELP}", rest.join(" "))

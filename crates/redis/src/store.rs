@@ -16,13 +16,12 @@ use sluicegate_core::{
     PolicySettings, ReadEntry, RemoteStatus, Request, Source, StateError, StateFault, Store,
     StoreError, StoreId, StoreStatus, Timestamp, reached,
 };
+use sluicegate_fallback::{DenialCache, LocalFallback};
 
 use crate::{
     Options, PlannedOperation,
     inner::{Inner, MAX_REDIRECTS},
     local::{
-        denial_cache::DenialCache,
-        fallback::LocalFallback,
         lease::{self, Chunk, LeaseOutcome, Leases, UnspentLease},
         sync::Ordering,
     },
