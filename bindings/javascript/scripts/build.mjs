@@ -1,7 +1,7 @@
 // Compiles the sources as ECMAScript modules and as CommonJS, beside the module that `cargo xtask wasm` has built.
 
 import { spawnSync } from "node:child_process";
-import { cpSync, existsSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
 const at = (path) => fileURLToPath(new URL(`../${path}`, import.meta.url));
@@ -20,11 +20,17 @@ for (const [folder, options] of [
   ["cjs", ["--module", "commonjs", "--moduleResolution", "bundler"]],
 ]) {
   rmSync(at(`dist/${folder}`), { recursive: true, force: true });
-  const { status } = spawnSync(process.execPath, [at("node_modules/typescript/bin/tsc"), "-p", at("."), "--outDir", at(`dist/${folder}`), ...options], { stdio: "inherit" });
-  if (status !== 0) process.exit(1);
+  // Comments are for editors, which read them in the types.
+  for (const pass of [["--emitDeclarationOnly"], ["--declaration", "false", "--removeComments"]]) {
+    const words = [at("node_modules/typescript/bin/tsc"), "-p", at("."), "--outDir", at(`dist/${folder}`), ...options, ...pass];
+    const { status } = spawnSync(process.execPath, words, { stdio: "inherit" });
+    if (status !== 0) process.exit(1);
+  }
 }
-// A folder with another type has imports of its own, and none of them may leave it.
-const imports = { "#library": "./library.cjs", "#module": "./module.cjs" };
-writeFileSync(at("dist/cjs/package.json"), `${JSON.stringify({ type: "commonjs", imports })}\n`);
-writeFileSync(at("dist/cjs/library.cjs"), 'module.exports = require("../module/library.cjs");\n');
-writeFileSync(at("dist/cjs/module.cjs"), 'module.exports = require("../module/node.cjs");\n');
+writeFileSync(at("dist/cjs/package.json"), '{ "type": "commonjs" }\n');
+// A folder with a type of its own has no imports: CommonJS is for Node alone, which needs no condition.
+const own = { "#library": "../module/library.cjs", "#module": "../module/node.cjs" };
+for (const name of readdirSync(at("dist/cjs")).filter((it) => it.endsWith(".js"))) {
+  const path = at(`dist/cjs/${name}`);
+  writeFileSync(path, readFileSync(path, "utf8").replace(/"(#library|#module)"/g, (_, it) => `"${own[it]}"`));
+}

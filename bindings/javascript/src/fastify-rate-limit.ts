@@ -10,7 +10,7 @@ import type { Limiter } from "./limiter.js";
 
 type Callback = (error: Error | null, result?: { current: number; ttl: number }) => void;
 
-/** Options of the package and of a route. */
+/** What is read of the options of the package and of a route. */
 interface Options {
   readonly continueExceeding?: boolean;
   readonly exponentialBackoff?: boolean;
@@ -21,17 +21,17 @@ interface Options {
 export interface Store {
   incr(key: string, callback: Callback, timeWindow: number, max: number): void;
   read(key: string, callback: Callback, timeWindow: number, max?: number): void;
-  child(routeOptions: Options): Store;
+  child(routeOptions: object): Store;
 }
 
 /** The class to give to the package as `store`. Keys have the prefix before them. */
-export function storeOf(limiter: Limiter, prefix = "fastify-rate-limit-"): new (options: Options) => Store {
+export function storeOf(limiter: Limiter, prefix = "fastify-rate-limit-"): new (options: object) => Store {
   return class SluicegateStore implements Store {
     readonly #prefix: string;
 
-    constructor(options: Options, place = prefix) {
+    constructor(options: object, place = prefix) {
       for (const name of ["continueExceeding", "exponentialBackoff"] as const) {
-        if (options[name]) throw new SettingsError(`invalid option \`${name}\` with this store: expected windows that end when they say`);
+        if ((options as Options)[name]) throw new SettingsError(`invalid option \`${name}\` with this store: expected windows that end when they say`);
       }
       this.#prefix = place;
     }
@@ -44,8 +44,8 @@ export function storeOf(limiter: Limiter, prefix = "fastify-rate-limit-"): new (
       report(new Windows(limiter, timeWindow).read(this.#prefix + key), callback);
     }
 
-    child(routeOptions: Options): Store {
-      const { method = "", url = "" } = routeOptions.routeInfo ?? {};
+    child(routeOptions: object): Store {
+      const { method = "", url = "" } = (routeOptions as Options).routeInfo ?? {};
       return new SluicegateStore(routeOptions, `${this.#prefix}${String(method)}${url}-`);
     }
   };

@@ -27,13 +27,14 @@ export interface FastifyReplyLike {
 /** What the plugin needs of an instance. */
 export interface FastifyLike {
   readonly prefix: string;
-  addHook(name: "onRequest", hook: (request: never, reply: never) => Promise<unknown>): unknown;
+  addHook(name: "onRequest", hook: Hook): unknown;
 }
 
-type Hook<R> = (request: R, reply: FastifyReplyLike) => Promise<unknown>;
+/** A hook of Fastify. Its own types depend on the type of the server, which this package does not know. */
+type Hook = (request: any, reply: any) => Promise<any>;
 
 /** Limits the requests of one route, as its `onRequest`. */
-export function limit<R extends FastifyRequestLike>(options: RateLimitOptions<R>): Hook<R> {
+export function limit<R extends FastifyRequestLike = FastifyRequestLike>(options: RateLimitOptions<R>): Hook {
   return hook(options, ({ method, routeOptions }) => `${method} ${routeOptions.url ?? ""}`);
 }
 
@@ -42,15 +43,15 @@ export async function rateLimit<R extends FastifyRequestLike>(instance: FastifyL
   // Fastify passes the prefix of the registration with the options.
   const { prefix, ...rest } = options;
   const place = instance.prefix || prefix || "default";
-  instance.addHook("onRequest", hook(rest as RateLimitOptions<R>, () => place) as (request: never, reply: never) => Promise<unknown>);
+  instance.addHook("onRequest", hook(rest as RateLimitOptions<R>, () => place));
 }
 
 // The hook applies to the instance that registers the plugin, and not only to the plugin.
 Object.assign(rateLimit, { [Symbol.for("skip-override")]: true, [Symbol.for("fastify.display-name")]: "sluicegate" });
 
-function hook<R extends FastifyRequestLike>(options: RateLimitOptions<R>, placeOf: (request: R) => string): Hook<R> {
+function hook<R extends FastifyRequestLike>(options: RateLimitOptions<R>, placeOf: (request: R) => string): Hook {
   const rule = new Rule(options);
-  return async (request, reply) => {
+  return async (request: R, reply: FastifyReplyLike) => {
     const { headers, rejection } = await rule.check(request, {
       request,
       place: placeOf(request),
