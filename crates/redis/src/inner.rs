@@ -11,19 +11,15 @@ use futures_util::future::{join_all, try_join_all};
 use parking_lot::RwLock;
 use redis::{Cmd, Pipeline, Value};
 use sluicegate_core::{
-    Answer, Chunk, Decision, KeyLengthError, KeyedOperation, Operation, Outcome, PolicySettings,
-    PreparedPolicy, RefillToken, Request, RequestError, Source, StoreError, StoreId, Timestamp,
-    reached,
+    Answer, Chunk, Decision, KeyLengthError, KeyedOperation, OnError, Operation, Outcome,
+    PolicySettings, PreparedPolicy, RefillToken, Request, RequestError, Source, StoreError,
+    StoreId, Timestamp, reached,
 };
+use sluicegate_fallback::{DenialCache, FallbackOperation, LocalFallback, QueryToken};
 
 use crate::{
     Options, PlannedOperation, PlannedPolicy,
-    counters::CounterValues,
-    local::{
-        denial_cache::{DenialCache, QueryToken},
-        fallback::LocalFallback,
-        lease::Leases,
-    },
+    local::lease::Leases,
     native,
     net::{
         context::Context,
@@ -187,7 +183,7 @@ impl Inner {
         let PlannedOperation { key, policy, operation } = planned;
         policy.policy.check_operation(operation)?;
         let opens = matches!(operation, Operation::Hold { .. });
-        self.local.follow_hold(planned, self.context.now());
+        self.local.follow_hold(planned.into(), self.context.now());
         let mut attempt = 1;
         loop {
             let decided = {
@@ -284,8 +280,11 @@ impl Inner {
         planned: PlannedOperation<'_>,
         error: StoreError,
     ) -> Result<Answer, StoreError> {
-        let counts = self.count_unavailable(&error);
-        self.local.decide(planned, (&self.denials, counts), self.context.now(), error)
+        self.count_unavailable(&error);
+        let now = self.context.now();
+        let answer = self.local.decide(planned.into(), &self.denials, now, error)?;
+        self.count_fallback(planned.policy);
+        Ok(answer)
     }
 
     /// The fallback decision on each of several keys.
@@ -294,18 +293,30 @@ impl Inner {
         operations: &[PlannedOperation<'_>],
         error: &StoreError,
     ) -> Result<Vec<Decision>, StoreError> {
-        let reports = (&self.denials, self.count_unavailable(error));
-        self.local.decide_all(operations, reports, self.context.now(), error)
+        self.count_unavailable(error);
+        let all: Vec<FallbackOperation<'_>> = operations.iter().map(|&it| it.into()).collect();
+        let each = self.local.decide_all(&all, &self.denials, self.context.now(), error)?;
+        operations.iter().for_each(|it| self.count_fallback(it.policy));
+        Ok(each)
     }
 
-    fn count_unavailable(&self, error: &StoreError) -> &CounterValues {
+    /// Counts a fallback decision under `policy`.
+    fn count_fallback(&self, policy: &PlannedPolicy) {
+        let counts = &self.context.counts;
+        match policy.settings.on_error {
+            OnError::Allow => counts.fallback_allow.one(),
+            OnError::Local(_) => counts.fallback_local.one(),
+            _ => counts.fallback_deny.one(),
+        }
+    }
+
+    fn count_unavailable(&self, error: &StoreError) {
         let counts = &self.context.counts;
         match error {
             StoreError::Timeout(_) => counts.timeouts.one(),
             _ => counts.unavailable.one(),
         }
         tracing::debug!(%error, "decided without the store");
-        counts
     }
 }
 
@@ -676,7 +687,7 @@ impl Inner {
                 answers[place] = Some(Ok(answer));
                 continue;
             }
-            self.local.follow_hold(planned.planned(), now);
+            self.local.follow_hold(planned.planned().into(), now);
             let forget = self.begin(&planned.key, operation);
             let token = self.denials.begin_query(&planned.key, now);
             let slot = if alone { 0 } else { slot(&planned.key) };

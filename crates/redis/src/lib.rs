@@ -31,7 +31,7 @@
 //! [`script`] has the scripts, their arguments and their replies. The Lua is in `lua/`, one file per algorithm.
 //!
 //! From top to bottom: `store` (decisions, batches, leases), `inner` (one command, its retries and redirects, several keys, and the
-//! state that all of these share), `local` (denial cache, leases, fallback), `net` (servers and connections), `reply` and
+//! state that all of these share), `local` (leases; denial cache and fallback are the crate `sluicegate-fallback`), `net` (servers and connections), `reply` and
 //! `script_command`.
 
 mod counters;

@@ -1,17 +1,9 @@
 //! The store's data for a policy.
 
-use std::{
-    borrow::Cow,
-    ops::Deref,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::{borrow::Cow, ops::Deref, sync::Arc};
 
-use sluicegate_core::{
-    LeaseTerms, OnError, Operation, Policy, PolicySettings, PreparedPolicy, Share,
-};
+use sluicegate_core::{LeaseTerms, Operation, PolicySettings, PreparedPolicy};
+use sluicegate_fallback::{FallbackOperation, FallbackPolicy};
 
 use crate::script::Plan;
 
@@ -21,19 +13,10 @@ pub(crate) struct PlannedPolicy(Arc<PolicyData>);
 
 #[derive(Debug)]
 pub(crate) struct PolicyData {
-    /// Identity: the same for all clones, and unique otherwise.
-    pub(crate) number: u64,
-    pub(crate) policy: Policy,
+    fallback: FallbackPolicy,
     pub(crate) plan: Plan,
-    pub(crate) settings: PolicySettings,
     /// How its limits forget units of leases.
     pub(crate) terms: LeaseTerms,
-    /// The share of [`OnError::Local`] and its policy, if that is set: usage in replies is then recorded.
-    pub(crate) local: Option<(Share, PreparedPolicy)>,
-    /// Whether denials count as usage.
-    pub(crate) records_denials: bool,
-    /// Whether a denial applies until its retry time, if no units are returned.
-    pub(crate) is_cached: bool,
 }
 
 /// An operation on a key of the store.
@@ -75,24 +58,18 @@ pub(crate) const fn leased_cost(settings: PolicySettings, operation: Operation<'
     }
 }
 
+impl<'a> From<PlannedOperation<'a>> for FallbackOperation<'a> {
+    fn from(PlannedOperation { key, policy, operation }: PlannedOperation<'a>) -> Self {
+        Self { key, policy, operation }
+    }
+}
+
 impl PlannedPolicy {
     pub(crate) fn new(prepared: &PreparedPolicy) -> Self {
-        static NUMBERS: AtomicU64 = AtomicU64::new(1);
-        let (policy, settings) = (prepared.policy(), prepared.settings());
-        let local = match settings.on_error {
-            OnError::Local(share) => Some((share, policy.share(share).into())),
-            _ => None,
-        };
-        let records_denials = policy.records_denials();
         Self(Arc::new(PolicyData {
-            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
-            policy: policy.clone(),
-            plan: Plan::new(policy),
-            settings,
-            terms: LeaseTerms::new(policy, settings.lease),
-            local,
-            records_denials,
-            is_cached: !records_denials && settings.on_error != OnError::Fail,
+            fallback: FallbackPolicy::new(prepared),
+            plan: Plan::new(prepared.policy()),
+            terms: LeaseTerms::new(prepared.policy(), prepared.settings().lease),
         }))
     }
 }
@@ -102,5 +79,13 @@ impl Deref for PlannedPolicy {
 
     fn deref(&self) -> &PolicyData {
         &self.0
+    }
+}
+
+impl Deref for PolicyData {
+    type Target = FallbackPolicy;
+
+    fn deref(&self) -> &FallbackPolicy {
+        &self.fallback
     }
 }

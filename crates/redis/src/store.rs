@@ -16,13 +16,12 @@ use sluicegate_core::{
     NodeHealth, Operation, ReadEntry, RemoteStatus, Request, Source, StateError, StateFault, Store,
     StoreError, StoreId, StoreStatus, Timestamp, lease_window_end, reached,
 };
+use sluicegate_fallback::{DenialCache, LocalFallback};
 
 use crate::{
     Options, PlannedOperation,
     inner::{Inner, MAX_REDIRECTS},
     local::{
-        denial_cache::DenialCache,
-        fallback::LocalFallback,
         lease::{LeaseOutcome, Leases, UnspentLease},
         sync::Ordering,
     },

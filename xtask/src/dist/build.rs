@@ -31,9 +31,17 @@ impl Platform {
 
     pub(super) fn parts(&self) -> &'static [&'static str] {
         match &*self.triple {
-            Self::FULL => {
-                &["tarball", "module", "deb", "wheel", "python", "image", "sbom", "crates"]
-            }
+            Self::FULL => &[
+                "tarball",
+                "module",
+                "deb",
+                "wheel",
+                "python",
+                "javascript",
+                "image",
+                "sbom",
+                "crates",
+            ],
             triple if triple.ends_with("-linux-gnu") => &["tarball", "module"],
             _ => &["tarball"],
         }

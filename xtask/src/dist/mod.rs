@@ -8,6 +8,7 @@ mod build;
 mod crates;
 mod debian;
 mod image;
+mod javascript;
 mod python;
 mod release;
 mod sbom;
@@ -25,12 +26,13 @@ use crate::{install, shell};
 type Part = fn(&Release) -> Result<()>;
 
 /// The parts of a release, in the order in which the parts are built.
-const PARTS: [(&str, Part); 8] = [
+const PARTS: [(&str, Part); 9] = [
     ("tarball", archive::tarball),
     ("module", archive::module),
     ("deb", debian::package),
     ("wheel", wheel::package),
     ("python", python::package),
+    ("javascript", javascript::package),
     ("image", image::archive),
     ("sbom", sbom::write),
     ("crates", crates::package),

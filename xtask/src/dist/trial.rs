@@ -29,12 +29,13 @@ const ALLOWED: &str = "allowed";
 
 type Trial = fn(&Release) -> Result<()>;
 
-const TRIALS: [(&str, Trial); 7] = [
+const TRIALS: [(&str, Trial); 8] = [
     ("tarball", tarball),
     ("module", module),
     ("deb", deb),
     ("wheel", wheel),
     ("python", python),
+    ("javascript", javascript),
     ("image", image),
     ("crates", crates),
 ];
@@ -197,6 +198,33 @@ fn python(release: &Release) -> Result<()> {
     );
     let printed = shell::output(Command::new(venv.join("bin/python")).args(["-c", &code]));
     ensure!(printed.as_deref() == Some("15"), "the package printed {printed:?}");
+    Ok(())
+}
+
+/// The most bytes of the JavaScript package that users download.
+const MAX_NPM_BYTES: u64 = 350_000;
+
+fn javascript(release: &Release) -> Result<()> {
+    let name = format!("sluicegate-{}.tgz", release.version);
+    let package = find(&release.folder, |it| it == name)?;
+    let bytes = fs::metadata(&package)?.len();
+    ensure!(bytes <= MAX_NPM_BYTES, "{} has {bytes} bytes", package.display());
+    let project = release.empty("try-javascript")?;
+    fs::write(project.join("package.json"), "{}\n")?;
+    let mut npm = crate::javascript::npm()?;
+    npm.current_dir(&project).args(["install", "--silent", "--offline", "--no-audit", "--no-fund"]);
+    shell::run(npm.arg(&package))?;
+    let take = format!("console.log(Limiter.inMemory().takeSync('user7', '{POLICY}').remaining)");
+    for (kind, import) in [
+        ("module", "import { Limiter } from 'sluicegate'"),
+        ("commonjs", "const { Limiter } = require('sluicegate')"),
+    ] {
+        let mut node = Command::new("node");
+        node.current_dir(&project).env("PATH", install::path()?);
+        node.args([&format!("--input-type={kind}"), "--eval", &format!("{import}; {take}")]);
+        let printed = shell::output(&mut node);
+        ensure!(printed.as_deref() == Some("15"), "the package printed {printed:?} ({kind})");
+    }
     Ok(())
 }
 

@@ -17,7 +17,8 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("simulator", &["core", "headers"]),
     ("plot", &[]),
     ("memory", &["core"]),
-    ("redis", &["core", "commands", "memory"]),
+    ("fallback", &["core", "memory"]),
+    ("redis", &["core", "commands", "fallback", "memory"]),
     ("module", &["core", "commands"]),
     ("headers", &["core"]),
     ("holds", &["core"]),
@@ -26,6 +27,7 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("server", &["core", "commands", "headers", "proto", "resp", "rules", "memory", "redis"]),
     ("sluicegate", &["core", "holds", "memory"]),
     ("python", &["core", "headers", "holds", "redis", "sluicegate"]),
+    ("wasm", &["core", "fallback", "headers", "memory"]),
     (
         "cli",
         &["core", "resp", "commands", "rules", "simulator", "plot", "memory", "redis", "server"],

@@ -1,6 +1,4 @@
-//! Answers without a call to the store: remembered denials, leases, and fallback decisions.
+//! Answers without a call to the store: leases. Remembered denials and fallback decisions are in `sluicegate-fallback`.
 
-pub(crate) mod denial_cache;
-pub(crate) mod fallback;
 pub(crate) mod lease;
 pub(crate) mod sync;

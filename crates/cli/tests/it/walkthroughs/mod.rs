@@ -6,7 +6,7 @@ mod shell;
 
 use self::{
     page::{Step, agree, steps},
-    shell::{Shell, build_axum, build_python},
+    shell::{Shell, build_axum, build_javascript, build_python},
 };
 
 fn walk(path: &str) {
@@ -58,6 +58,12 @@ fn walkthrough_envoy_works() {
 fn walkthrough_fastapi_works() {
     build_python();
     walk("docs/walkthroughs/fastapi.md");
+}
+
+#[test]
+fn walkthrough_express_works() {
+    build_javascript();
+    walk("docs/walkthroughs/express.md");
 }
 
 #[test]

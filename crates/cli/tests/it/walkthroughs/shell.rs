@@ -254,6 +254,14 @@ pub(super) fn build_python() {
     }
 }
 
+/// Builds the JavaScript package, with what its tests need: Express is one of them.
+pub(super) fn build_javascript() {
+    let mut build = cargo();
+    build.args(["run", "--quiet", "--locked", "-p", "xtask", "--target-dir"]).arg(target());
+    build.args(["--", "javascript", "--pack"]).stdout(Stdio::null()).current_dir(root());
+    assert!(build.status().unwrap().success(), "it does not build");
+}
+
 /// The folder with the Python package.
 fn packages() -> PathBuf {
     target().join("walkthroughs/python")
@@ -271,6 +279,7 @@ fn install(programs: &Path, clone: &Path, ports: &Ports) {
         "#!/bin/sh\ncase \"$*\" in\n\
          'install --locked --quiet --path crates/cli') ln -sf '{program}' .programs/sluicegate;;\n\
          'build --release --locked -p sluicegate-module') ln -sf '{built}/libsluicegate_module.so' target/release/;;\n\
+         'xtask javascript --pack') ;;\n\
          'run --release -p sluicegate-tower --example '*)\n\
          example='{built}'/examples/$6; shift 6; exec \"$example\" \"$@\";;\n\
          *) echo \"not expected in a page: cargo $*\" >&2; exit 1;;\nesac\n"
@@ -286,7 +295,15 @@ fn install(programs: &Path, clone: &Path, ports: &Ports) {
          exec '{0}/bin/python3' \"$@\"\n",
         python.display()
     );
-    for (name, text) in [("cargo", cargo), ("python3", venv), ("redis-cli", redis_cli)] {
+    let javascript = root().join("bindings/javascript");
+    let npm = format!(
+        "#!/bin/sh\nmkdir node_modules\nln -s '{0}/node_modules/express' '{0}' node_modules/\n\
+         mv node_modules/javascript node_modules/sluicegate\n",
+        javascript.display()
+    );
+    for (name, text) in
+        [("npm", npm), ("cargo", cargo), ("python3", venv), ("redis-cli", redis_cli)]
+    {
         let path = programs.join(name);
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();

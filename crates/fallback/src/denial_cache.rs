@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use sluicegate_core::{Answer, Decision, Outcome, Retry, Source, Timestamp, as_micros, reached};
 use smallvec::SmallVec;
 
-use crate::PlannedPolicy;
+use crate::FallbackPolicy;
 
 const SHARDS: usize = 16;
 /// Maximum number of denials per key, each of another cost.
@@ -26,7 +26,7 @@ const MAX_COSTS: usize = 4;
 
 /// The last replies by key.
 #[derive(Debug)]
-pub(crate) struct DenialCache {
+pub struct DenialCache {
     shards: Box<[Mutex<Shard>]>,
     hashers: [RandomState; 2],
     /// Maximum number of keys per generation of a shard.
@@ -93,7 +93,7 @@ pub(crate) struct ReportedUsage {
 /// the operation is applied nevertheless.
 #[derive(Debug)]
 #[must_use = "the denials are dropped when this is"]
-pub(crate) struct ForgetOnDrop<'a> {
+pub struct ForgetOnDrop<'a> {
     denials: &'a DenialCache,
     key: KeyHash,
 }
@@ -107,13 +107,15 @@ impl Drop for ForgetOnDrop<'_> {
 
 /// A command in flight. Its reply is not recorded if the entry became obsolete in the meantime.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct QueryToken {
+pub struct QueryToken {
     sent: Timestamp,
     epoch: u64,
 }
 
 impl DenialCache {
-    pub(crate) fn new(keys: usize, max_age: Duration, hashers: [RandomState; 2]) -> Self {
+    /// A cache of up to `keys` keys, whose denials apply for up to `max_age`. The hashers have keys of their own.
+    #[must_use]
+    pub fn new(keys: usize, max_age: Duration, hashers: [RandomState; 2]) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             hashers,
@@ -131,10 +133,11 @@ impl DenialCache {
     }
 
     /// The denial of `cost` that still applies.
-    pub(crate) fn denied(
+    #[must_use]
+    pub fn denied(
         &self,
         key: &[u8],
-        policy: &PlannedPolicy,
+        policy: &FallbackPolicy,
         cost: u32,
         now: Timestamp,
     ) -> Option<Answer> {
@@ -163,15 +166,16 @@ impl DenialCache {
     }
 
     /// Registers a command that is about to be sent.
-    pub(crate) fn begin_query(&self, key: &[u8], now: Timestamp) -> QueryToken {
+    #[must_use]
+    pub fn begin_query(&self, key: &[u8], now: Timestamp) -> QueryToken {
         QueryToken { sent: now, epoch: self.shard(self.hash(key)).lock().epoch }
     }
 
     /// Records the reply to a take of `cost` units, or to another operation (`cost` 0).
-    pub(crate) fn record(
+    pub fn record(
         &self,
         key: &[u8],
-        policy: &PlannedPolicy,
+        policy: &FallbackPolicy,
         cost: u32,
         token: QueryToken,
         now: Timestamp,
@@ -239,18 +243,18 @@ impl DenialCache {
     }
 
     /// Drops denials of a key, because an operation may let it pass earlier. Keeps its usage.
-    pub(crate) fn forget(&self, key: &[u8]) {
+    pub fn forget(&self, key: &[u8]) {
         let key = self.hash(key);
         self.shard(key).lock().forget(key);
     }
 
     /// [Forgets](Self::forget) the denials of a key that are cached until the guard is dropped.
-    pub(crate) fn forget_on_drop(&self, key: &[u8]) -> ForgetOnDrop<'_> {
+    pub fn forget_on_drop(&self, key: &[u8]) -> ForgetOnDrop<'_> {
         ForgetOnDrop { denials: self, key: self.hash(key) }
     }
 
     /// Drops denials and usage of a key that was reset.
-    pub(crate) fn reset(&self, key: &[u8]) {
+    pub fn reset(&self, key: &[u8]) {
         let key = self.hash(key);
         self.shard(key).lock().remove(key);
     }
@@ -332,8 +336,8 @@ mod tests {
         Timestamp::EPOCH + Duration::from_micros(micros)
     }
 
-    fn planned(policy: &str) -> PlannedPolicy {
-        PlannedPolicy::new(&policy.parse().unwrap())
+    fn planned(policy: &str) -> FallbackPolicy {
+        FallbackPolicy::new(&policy.parse().unwrap())
     }
 
     fn denial(policy: &str, cost: u32) -> Decision {
@@ -468,7 +472,7 @@ mod tests {
             ("gcra:10/1s", 500_000, 0),
         ] {
             let policy =
-                PlannedPolicy::new(&text.parse::<PreparedPolicy>().unwrap().on_error(on_error));
+                FallbackPolicy::new(&text.parse::<PreparedPolicy>().unwrap().on_error(on_error));
             let mut entry = None;
             let decision = apply(&policy.policy, &mut entry, at(0), Operation::Take(5)).unwrap();
             cache.record(b"k", &policy, 5, cache.begin_query(b"k", at(0)), at(0), &decision);

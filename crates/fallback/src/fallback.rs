@@ -8,32 +8,36 @@
 use std::{borrow::Cow, sync::OnceLock, time::Duration};
 
 use sluicegate_core::{
-    Answer, Decision, Entry, KeyedOperation, Limit, OnError, Operation, Outcome, Policy, Request,
-    Retry, Share, Source, StoreError, Timestamp, apply, reached,
+    Answer, Decision, Entry, KeyedOperation, Limit, OnError, Operation, OperationError, Outcome,
+    Policy, Request, Retry, Share, Source, StoreError, Timestamp, apply, reached,
 };
 use sluicegate_memory::{MemoryStore, NumberedPolicy, WhenFull};
 
-use super::denial_cache::{DenialCache, ReportedUsage};
-use crate::{PlannedOperation, PlannedPolicy, counters::CounterValues, net::breaker::PROBE_EVERY};
+use crate::{DenialCache, FallbackOperation, FallbackPolicy, denial_cache::ReportedUsage};
+
+/// When to try again after a fallback denial.
+pub const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 /// The shortest lifetime of a hold.
 const MIN_TTL: Duration = Duration::from_millis(1);
 
 /// Decides while the store is unavailable.
 #[derive(Debug)]
-pub(crate) struct LocalFallback {
+pub struct LocalFallback {
     /// Created when the store is unavailable for the first time.
     store: OnceLock<MemoryStore>,
     max_bytes: usize,
 }
 
 impl LocalFallback {
-    pub(crate) const fn new(max_bytes: usize) -> Self {
+    /// Local states of up to `max_bytes`.
+    #[must_use]
+    pub const fn new(max_bytes: usize) -> Self {
         Self { store: OnceLock::new(), max_bytes }
     }
 
     /// Resets a key that was reset in the store.
-    pub(crate) fn reset(&self, key: &[u8], now: Timestamp) {
+    pub fn reset(&self, key: &[u8], now: Timestamp) {
         if let Some(store) = self.store.get() {
             let was_live = store.reset(key, now);
             reached!(FallbackStateIsReset if was_live);
@@ -41,25 +45,28 @@ impl LocalFallback {
     }
 
     /// Settles or renews a hold that was decided here. Other operations change nothing.
-    pub(crate) fn follow_hold(
+    pub fn follow_hold(
         &self,
-        PlannedOperation { key, policy, operation }: PlannedOperation<'_>,
+        FallbackOperation { key, policy, operation }: FallbackOperation<'_>,
         now: Timestamp,
     ) {
         let follows = matches!(operation, Operation::Settle { .. } | Operation::Renew { .. });
         if let (true, Some(store), Some((_, local))) = (follows, self.store.get(), &policy.local) {
             // Most holds are not open here, which is a denial that changes nothing.
-            let followed = store.apply_numbered(key, &store.numbered(local, now), now, operation);
+            let followed = apply_local(store, key, &store.numbered(local, now), now, operation);
             reached!(FallbackHoldEndsWithStore if followed.is_ok_and(|it| it.allowed()));
         }
     }
 
     /// The fallback decision because of `error`. Operations that only change state (charge, refund, reset,
     /// settle, renew) have none, and return `error`.
-    pub(crate) fn decide(
+    ///
+    /// # Errors
+    /// `error`, or the policy does not support the operation.
+    pub fn decide(
         &self,
-        PlannedOperation { key, policy, operation }: PlannedOperation<'_>,
-        reports: (&DenialCache, &CounterValues),
+        FallbackOperation { key, policy, operation }: FallbackOperation<'_>,
+        denials: &DenialCache,
         now: Timestamp,
         error: StoreError,
     ) -> Result<Answer, StoreError> {
@@ -69,9 +76,9 @@ impl LocalFallback {
             Operation::Charge(_) | Operation::Refund(_) | Operation::Reset => return Err(error),
             Operation::Settle { .. } | Operation::Renew { .. } => return Err(error),
         }
-        let decision = match self.with_reported(key, policy, reports, now) {
-            Some((store, local)) => store.apply_numbered(key, &local, now, operation)?,
-            None => decide_without_state(policy, reports.1, error)?,
+        let decision = match self.with_reported(key, policy, denials, now) {
+            Some((store, local)) => apply_local(store, key, &local, now, operation)?,
+            None => decide_without_state(policy, error)?,
         };
         reached!(FallbackLocalAllows if policy.local.is_some() && decision.allowed());
         reached!(FallbackLocalDenies if policy.local.is_some() && !decision.allowed());
@@ -80,22 +87,25 @@ impl LocalFallback {
     }
 
     /// The fallback decision on each of several keys: all of them or none.
-    pub(crate) fn decide_all(
+    ///
+    /// # Errors
+    /// As [`decide`](Self::decide).
+    pub fn decide_all(
         &self,
-        operations: &[PlannedOperation<'_>],
-        reports: (&DenialCache, &CounterValues),
+        operations: &[FallbackOperation<'_>],
+        denials: &DenialCache,
         now: Timestamp,
         error: &StoreError,
     ) -> Result<Vec<Decision>, StoreError> {
         let (mut each, mut local) = (Vec::with_capacity(operations.len()), Vec::new());
-        for &PlannedOperation { key, policy, operation } in operations {
+        for &FallbackOperation { key, policy, operation } in operations {
             each.push(match &policy.local {
                 Some((_, prepared)) => {
-                    self.with_reported(key, policy, reports, now);
+                    self.with_reported(key, policy, denials, now);
                     local.push(KeyedOperation { key, policy: prepared, operation });
                     None
                 }
-                None => Some(decide_without_state(policy, reports.1, error.clone())?),
+                None => Some(decide_without_state(policy, error.clone())?),
             });
         }
         if each.iter().flatten().any(|it| !it.allowed()) {
@@ -119,12 +129,11 @@ impl LocalFallback {
     fn with_reported<'a>(
         &'a self,
         key: &[u8],
-        policy: &'a PlannedPolicy,
-        (denials, counts): (&DenialCache, &CounterValues),
+        policy: &'a FallbackPolicy,
+        denials: &DenialCache,
         now: Timestamp,
     ) -> Option<(&'a MemoryStore, Cow<'a, NumberedPolicy>)> {
         let (share, local) = policy.local.as_ref()?;
-        counts.fallback_local.one();
         let bounded = || MemoryStore::bounded(self.max_bytes, WhenFull::default());
         let store = self.store.get_or_init(bounded);
         let local = store.numbered(local, now);
@@ -135,15 +144,25 @@ impl LocalFallback {
     }
 }
 
+/// Applies an operation to a local state. It is not inlined, because the function of the table is large, and outages are rare.
+#[inline(never)]
+fn apply_local(
+    store: &MemoryStore,
+    key: &[u8],
+    local: &NumberedPolicy,
+    now: Timestamp,
+    operation: Operation<'_>,
+) -> Result<Decision, OperationError> {
+    store.apply_numbered(key, local, now, operation)
+}
+
 /// The fallback decision of a policy that needs no state for it.
 fn decide_without_state(
-    policy: &PlannedPolicy,
-    counts: &CounterValues,
+    policy: &FallbackPolicy,
     error: StoreError,
 ) -> Result<Decision, StoreError> {
     let outcome = match policy.settings.on_error {
         OnError::Allow => {
-            counts.fallback_allow.one();
             reached!(FallbackAllows);
             Outcome::Allow { delay: Duration::ZERO }
         }
@@ -152,10 +171,9 @@ fn decide_without_state(
             return Err(error);
         }
         _ => {
-            counts.fallback_deny.one();
             reached!(FallbackDenies);
             // The next probe may find the store available.
-            Outcome::Deny { retry: Retry::After(PROBE_EVERY) }
+            Outcome::Deny { retry: Retry::After(RETRY_AFTER) }
         }
     };
     let limit = policy.policy.limits().iter().map(Limit::capacity).min();
@@ -163,7 +181,7 @@ fn decide_without_state(
         outcome,
         limit: limit.unwrap_or_default(),
         remaining: 0,
-        reset_after: PROBE_EVERY,
+        reset_after: RETRY_AFTER,
         binding: 0,
     })
 }
@@ -192,7 +210,7 @@ fn raise_usage(
         hold_reported(store, key, local, more, reset_after, now);
     } else if more > 0 {
         // A charge cannot be denied. A full table does not store it, and denies the key as well.
-        let _ = store.apply_numbered(key, local, now, Operation::Charge(more));
+        let _ = apply_local(store, key, local, now, Operation::Charge(more));
     }
     #[cfg(debug_assertions)]
     if let [limit] = limits
@@ -236,11 +254,11 @@ fn hold_reported(
     // No client has this id: it names one report.
     let id = format!("reported by the store at {}", now.as_micros());
     let hold = |cost, ttl| Operation::Hold { id: id.as_bytes(), cost, ttl };
-    let free = store.apply_numbered(key, local, now, Operation::Peek(0)).map(|it| it.remaining);
+    let free = apply_local(store, key, local, now, Operation::Peek(0)).map(|it| it.remaining);
     let longest = local.policy().check_operation(hold(1, None));
     if let (Ok(free @ 1..), Ok(longest)) = (free, longest) {
         let ttl = reset_after.clamp(MIN_TTL, Duration::from_micros(longest));
-        let _ = store.apply_numbered(key, local, now, hold(units.min(free), Some(ttl)));
+        let _ = apply_local(store, key, local, now, hold(units.min(free), Some(ttl)));
     }
 }
 

@@ -1,0 +1,2 @@
+/** The library of functions, for `FUNCTION LOAD`. */
+export declare const LIBRARY: string;

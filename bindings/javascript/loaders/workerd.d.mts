@@ -1,0 +1,2 @@
+/** Compiles the module of the core. */
+export declare function load(): WebAssembly.Module;

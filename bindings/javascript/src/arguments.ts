@@ -1,0 +1,41 @@
+/** Checks of arguments, with errors that name the value and what is expected. */
+
+import type { Key } from "./core.js";
+import { OperationError, SettingsError } from "./errors.js";
+
+const MAX_UNITS = 4_294_967_295;
+/** 35 years: no wait is longer. */
+const MAX_SPAN_US = 2 ** 50;
+const MAX_ID = 64;
+
+/** A whole number of units. */
+export function units(name: string, value: number): number {
+  if (!Number.isInteger(value) || value < 0 || value > MAX_UNITS) {
+    throw new OperationError(`invalid ${name} \`${String(value)}\`: expected a whole number from 0 to ${MAX_UNITS}`);
+  }
+  return value;
+}
+
+/** Milliseconds, as whole microseconds. Infinity is the longest span. */
+export function micros(name: string, ms: number): number {
+  if (typeof ms !== "number" || !(ms >= 0)) {
+    throw new OperationError(`invalid ${name} \`${String(ms)}\`: expected milliseconds, 0 or more`);
+  }
+  return Math.min(Math.round(ms * 1000), MAX_SPAN_US);
+}
+
+/** The id of a hold. */
+export function idBytes(id: Key): Uint8Array {
+  const bytes = typeof id === "string" ? new TextEncoder().encode(id) : id;
+  if (bytes.length < 1 || bytes.length > MAX_ID) {
+    throw new OperationError(`invalid id of ${bytes.length} bytes: expected 1 to ${MAX_ID} bytes`);
+  }
+  return bytes;
+}
+
+/** Throws if `given` has a member that is none of `names`. */
+export function known(kind: string, given: object, names: readonly string[]): void {
+  for (const name of Object.keys(given)) {
+    if (!names.includes(name)) throw new SettingsError(`unknown ${kind} \`${name}\`: expected one of ${names.join(", ")}`);
+  }
+}

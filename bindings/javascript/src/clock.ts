@@ -1,0 +1,36 @@
+/** Clocks: whole microseconds since the Unix epoch. */
+
+/** A source of the time. */
+export interface Clock {
+  /** Whole microseconds since the Unix epoch. */
+  now(): number;
+}
+
+/**
+ * The time of this process, without steps: the wall clock at the first reading, plus the time elapsed by the monotonic clock. Workers have
+ * no time before their first request, so it starts at the first reading.
+ */
+export class SystemClock implements Clock {
+  #offset = Number.NaN;
+
+  now(): number {
+    const elapsed = performance.now();
+    if (Number.isNaN(this.#offset)) this.#offset = Date.now() - elapsed;
+    return Math.floor((this.#offset + elapsed) * 1000);
+  }
+}
+
+/** A clock for tests, which moves only when it is told to. */
+export class ManualClock implements Clock {
+  /** `micros` is its time: whole microseconds since the Unix epoch. */
+  constructor(public micros = 1_700_000_000_000_000) {}
+
+  now(): number {
+    return this.micros;
+  }
+
+  /** Moves the clock forward by `ms` milliseconds. */
+  advance(ms: number): void {
+    this.micros += Math.round(ms * 1000);
+  }
+}

@@ -1,0 +1,76 @@
+/**
+ * A store for express-rate-limit and hono-rate-limiter, which have one interface.
+ *
+ *     rateLimit({ windowMs: 60_000, limit: 100, store: new SluicegateStore({ limiter }) })
+ */
+
+import { Windows } from "./counting.js";
+import { LocalLimiter, type Limiter } from "./limiter.js";
+
+/** Hits of a client, and the end of its window. */
+export interface ClientRateLimitInfo {
+  readonly totalHits: number;
+  readonly resetTime: Date;
+}
+
+/** Counts the hits of clients in windows. */
+export class SluicegateStore {
+  readonly #limiter: Limiter;
+  #windows: Windows | undefined;
+  #generation = 0;
+  /** Put before each key: limits with one prefix and store share their hits. */
+  readonly prefix: string;
+  /** Whether the hits are of this process alone, so that the package warns if a key is counted twice. */
+  readonly localKeys: boolean;
+
+  constructor({ limiter, prefix = "rl:" }: { limiter: Limiter; prefix?: string }) {
+    this.#limiter = limiter;
+    this.prefix = prefix;
+    this.localKeys = limiter instanceof LocalLimiter;
+  }
+
+  /** Called by the package with its options. */
+  init({ windowMs }: { windowMs: number }): void {
+    this.#windows = new Windows(this.#limiter, windowMs);
+  }
+
+  /** The hits of a client, without counting one. */
+  async get(key: string): Promise<ClientRateLimitInfo | undefined> {
+    const { units, resetMs } = await this.#counted().read(this.#key(key));
+    return units === 0 ? undefined : infoOf(units, resetMs);
+  }
+
+  /** Counts a hit. */
+  async increment(key: string): Promise<ClientRateLimitInfo> {
+    const { units, resetMs } = await this.#counted().add(this.#key(key));
+    return infoOf(units, resetMs);
+  }
+
+  /** Takes a hit back. */
+  async decrement(key: string): Promise<void> {
+    await this.#counted().remove(this.#key(key));
+  }
+
+  /** Forgets the hits of a client. */
+  async resetKey(key: string): Promise<void> {
+    await this.#counted().reset(this.#key(key));
+  }
+
+  /** Forgets the hits of all clients that this store has counted: they are abandoned, and expire. Other processes go on. */
+  async resetAll(): Promise<void> {
+    this.#generation += 1;
+  }
+
+  #counted(): Windows {
+    this.#windows ??= new Windows(this.#limiter, 60_000);
+    return this.#windows;
+  }
+
+  #key(key: string): string {
+    return `${this.prefix}${this.#generation === 0 ? "" : `${this.#generation}:`}${key}`;
+  }
+}
+
+function infoOf(totalHits: number, resetMs: number): ClientRateLimitInfo {
+  return { totalHits, resetTime: new Date(Date.now() + resetMs) };
+}

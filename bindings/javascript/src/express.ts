@@ -1,0 +1,55 @@
+/**
+ * Middleware for Express, and for whatever else passes requests of Node's `http` on, such as Connect.
+ *
+ *     app.use(rateLimit({ limiter, policy: "gcra:100/1m" }));
+ *     app.post("/login", rateLimit({ limiter, policy: "sliding-log:5/1m" }), login);
+ *
+ * Without a `name`, a limit of a route is named after its method and path, one of an application "default", and one below a path after that path.
+ */
+
+import { Rule, type Incoming, type RateLimitOptions } from "./http.js";
+
+/** What the middleware needs of a request. */
+export interface ExpressRequest {
+  readonly method?: string | undefined;
+  readonly baseUrl?: string;
+  readonly route?: { readonly path?: unknown };
+  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
+  readonly socket: { readonly remoteAddress?: string | undefined };
+}
+
+/** What it needs of a response. */
+export interface ExpressResponse {
+  statusCode: number;
+  setHeader(name: string, value: string): unknown;
+  end(body: string): unknown;
+}
+
+/** Limits requests. */
+export function rateLimit<R extends ExpressRequest>(
+  options: RateLimitOptions<R>,
+): (request: R, response: ExpressResponse, next: (error?: unknown) => void) => void {
+  const rule = new Rule(options);
+  return (request, response, next) => {
+    rule.check(request, incoming(request)).then(({ headers, rejection }) => {
+      for (const [name, value] of Object.entries(rejection?.headers ?? headers())) response.setHeader(name, value);
+      if (rejection === undefined) {
+        next();
+        return;
+      }
+      response.statusCode = rejection.status;
+      response.end(rejection.body);
+    }).catch(next);
+  };
+}
+
+function incoming(request: ExpressRequest): Incoming {
+  const { method = "", baseUrl = "", route, headers, socket } = request;
+  const place = route?.path === undefined ? baseUrl || "default" : `${method} ${baseUrl}${String(route.path)}`;
+  return { request, place, peer: socket.remoteAddress, header: (name) => joined(headers[name]) };
+}
+
+/** All values of a header. */
+export function joined(value: string | string[] | undefined): string | undefined {
+  return Array.isArray(value) ? value.join(",") : value;
+}

@@ -1,0 +1,3 @@
+/** A store for hono-rate-limiter, whose interface is that of express-rate-limit. */
+
+export { SluicegateStore, type ClientRateLimitInfo } from "./express-rate-limit.js";

@@ -1,0 +1,304 @@
+/** The limiter: what a user calls. */
+
+import { idBytes, known, micros, units } from "./arguments.js";
+import { SystemClock, type Clock } from "./clock.js";
+import { Code, NO_BYTES, type Answer, type Key, type KeyedCost, type Operation } from "./core.js";
+import { Decision } from "./decision.js";
+import { Denied, OperationError, SettingsError, SluicegateError } from "./errors.js";
+import { Hold } from "./hold.js";
+import { MemoryStore, type Usage } from "./memory.js";
+import { idOf, Policy, textOf, type OnError, type PolicyLike } from "./policy.js";
+import type { RedisClient } from "./clients.js";
+import { RemoteStore, type RemoteSettings } from "./remote.js";
+import { then, type Maybe, type Store } from "./store.js";
+import { pending, type Waiting } from "./wait.js";
+
+/** A key with its policy, and its cost (1). */
+export interface Keyed {
+  readonly key: Key;
+  readonly policy: PolicyLike;
+  readonly cost?: number;
+}
+
+/** How long a call waits. */
+export interface WaitOptions {
+  /** Units to take (1). */
+  readonly cost?: number;
+  /** Milliseconds to wait at most. */
+  readonly timeout: number;
+  /** Up to this many milliseconds are added to each sleep, at random. */
+  readonly jitter?: number;
+  /** Ends the wait, and gives back what was reserved. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** How units are held. */
+export interface HoldOptions {
+  /** Units to hold (1). */
+  readonly cost?: number;
+  /** Milliseconds until the hold expires: required unless the policy has `concurrency` limits. */
+  readonly ttl?: number;
+  /** Names one hold of the key, 1 to 64 bytes: a repeated call holds once. */
+  readonly id?: Key;
+  /** Milliseconds to wait until the units are available (0). */
+  readonly timeout?: number;
+  /** Ends the wait, or cancels the hold that it has led to. */
+  readonly signal?: AbortSignal | undefined;
+  /** Prolongs the hold while it is open. */
+  readonly renew?: boolean;
+}
+
+/** Settings of a limiter in memory. */
+export interface MemorySettings {
+  /** Bytes of state (64 MiB). When they are in use, new keys are denied. */
+  readonly maxMemory?: number;
+  /** A clock instead of the system's: for tests. */
+  readonly clock?: Clock;
+}
+
+const DEFAULT_MAX_MEMORY = 64 << 20;
+/** Milliseconds of the longest hold. */
+const MAX_TTL_US = 86_400_000_000;
+
+/**
+ * Limits in this process (`Limiter.inMemory`), or in a store that processes share (`Limiter.redis`, `Limiter.server`).
+ *
+ * A key is what is limited, such as `"login:user7"`. The usage of a key carries over from one policy to another.
+ */
+export class Limiter {
+  readonly #open: () => Store;
+  readonly #onError: OnError | undefined;
+  #store: Store | undefined;
+
+  /** @internal The store is opened at the first call, because workers can make no table before their first request. */
+  protected constructor(open: () => Store, onError?: OnError) {
+    this.#open = open;
+    this.#onError = onError;
+  }
+
+  /** @internal */
+  get store(): Store {
+    return (this.#store ??= this.#open());
+  }
+
+  /** A limiter in this process. */
+  static inMemory(settings: MemorySettings = {}): LocalLimiter {
+    return new LocalLimiter(settings);
+  }
+
+  /** A limiter in Redis or Valkey, through a client of ioredis, iovalkey, node-redis or Bun: with the Sluicegate module, or by functions. */
+  static redis(client: RedisClient, settings: RemoteSettings = {}): Limiter {
+    const store = RemoteStore.of(client, settings);
+    return new Limiter(() => store, settings.onError);
+  }
+
+  /** A limiter in a Sluicegate server at `url`: `redis://HOST:6380`, `rediss://HOST` (TLS) or `unix:///PATH`. It connects at the first call. */
+  static server(url: string, settings: RemoteSettings = {}): Limiter {
+    const store = RemoteStore.at(url, settings);
+    return new Limiter(() => store, settings.onError);
+  }
+
+  /** Takes `cost` units, all or none. */
+  async take(key: Key, policy: PolicyLike, cost = 1): Promise<Decision> {
+    return this.#apply(key, policy, Code.Take, cost);
+  }
+
+  /** Returns what `take` would return, and changes nothing. */
+  async peek(key: Key, policy: PolicyLike, cost = 1): Promise<Decision> {
+    return this.#apply(key, policy, Code.Peek, cost);
+  }
+
+  /** Takes `cost` units whether or not they fit, for a cost that is known only afterwards. */
+  async charge(key: Key, policy: PolicyLike, cost = 1): Promise<Decision> {
+    return this.#apply(key, policy, Code.Charge, cost);
+  }
+
+  /** Gives back up to `cost` of the units in use. */
+  async refund(key: Key, policy: PolicyLike, cost = 1): Promise<Decision> {
+    return this.#apply(key, policy, Code.Refund, cost);
+  }
+
+  /** Takes `cost` units, or throws `Denied`. */
+  async require(key: Key, policy: PolicyLike, cost = 1): Promise<Decision> {
+    const decision = await this.take(key, policy, cost);
+    if (!decision.allowed) throw new Denied(decision);
+    return decision;
+  }
+
+  /** Takes units now, for use after `decision.delayMs`, which is at most `maxWait` milliseconds. */
+  async reserve(key: Key, policy: PolicyLike, { cost = 1, maxWait }: { cost?: number; maxWait: number }): Promise<Decision> {
+    return this.#apply(key, policy, Code.Reserve, cost, micros("maxWait", maxWait));
+  }
+
+  /** Waits until units are taken, or returns a denial at once if that does not happen within `timeout`. */
+  async wait(key: Key, policy: PolicyLike, options: WaitOptions): Promise<Decision> {
+    const keyed = this.keyed({ key, policy, cost: options.cost ?? 1 });
+    const operation = { code: Code.Take, cost: keyed.cost, span: -1, id: NO_BYTES };
+    const answer = await pending(this.store, [keyed], operation, waiting(options.timeout, options));
+    return this.#decision(answer, [keyed]);
+  }
+
+  /** Resets `key`. Whether it had usage. */
+  async reset(key: Key): Promise<boolean> {
+    return this.store.reset(key);
+  }
+
+  /** Takes from several keys, each by itself, in one round trip. An error of one is in its place. */
+  async takeMany(takes: readonly Keyed[]): Promise<(Decision | SluicegateError)[]> {
+    const keys = takes.map((it) => this.keyed(it));
+    const answers = await this.store.takeMany(keys);
+    return answers.map((answer, index) => (answer instanceof SluicegateError ? answer : this.#decision(answer, [keys[index] as KeyedCost])));
+  }
+
+  /** Takes from all keys or from none. `decision.key` is the index of the binding key. */
+  async takeAll(takes: readonly Keyed[]): Promise<Decision> {
+    const { distinct, indices } = this.#distinct(takes);
+    const answer = await this.#applyAll(distinct, { code: Code.Take, cost: 0, span: -1, id: NO_BYTES });
+    return this.#decision(answer, distinct, takes.length > 1 ? indices : undefined);
+  }
+
+  /**
+   * Holds units until they are settled, or for `ttl` milliseconds. Waits up to `timeout` until they are available. The hold may be denied:
+   * see `hold.allowed`, or `hold.require()`.
+   *
+   * With `signal`, an abort ends the wait and leaves nothing behind; with an `id`, it may leave the hold open until that expires, because another
+   * call may have the same id.
+   */
+  hold(key: Key, policy: PolicyLike, options: HoldOptions = {}): Promise<Hold> {
+    return this.holdAll([{ key, policy, cost: options.cost ?? 1 }], options);
+  }
+
+  /** Holds units of all keys or of none. `settle` takes one number, or one for each key. */
+  async holdAll(holds: readonly Keyed[], options: Omit<HoldOptions, "cost"> = {}): Promise<Hold> {
+    const { ttl, id, timeout = 0, signal, renew = false } = options;
+    const { distinct: keys, indices } = this.#distinct(holds);
+    const bytes = id === undefined ? crypto.getRandomValues(new Uint8Array(16)) : idBytes(id);
+    const operation: Operation = { code: Code.Hold, cost: 0, span: ttl === undefined ? -1 : micros("ttl", ttl), id: bytes };
+    let isSent = false;
+    const cancel = async (): Promise<void> => {
+      // A hold with a given id may be that of another call: it expires.
+      if (!isSent || id !== undefined) return;
+      const settle = { code: Code.Settle, cost: 0, span: 0, id: bytes };
+      await Promise.allSettled(keys.map(async (it) => this.store.apply(it.key, it.policy, settle)));
+    };
+    let answer: Answer;
+    try {
+      answer = await pending(this.store, keys, operation, { ...waiting(timeout, { signal }), mayBeOpen: id !== undefined }, () => {
+        isSent = true;
+      });
+    } catch (error) {
+      await cancel();
+      throw error;
+    }
+    if (answer.integers[0] !== 1 && answer.source !== "store") await cancel();
+    const decision = this.#decision(answer, keys, holds.length > 1 ? indices : undefined);
+    const lifetime = operation.span >= 0 ? operation.span : Math.min(...keys.map((it) => this.#ttl(it.policy)));
+    return new Hold(decision, this.store, keys, operation, lifetime, renew);
+  }
+
+  /** Ends the hold `id` of a key, and charges the units used, or as many as were held. */
+  async settle(key: Key, policy: PolicyLike, id: Key, used?: number): Promise<Decision> {
+    const cost = used === undefined ? 0 : units("used", used);
+    return this.#apply(key, policy, Code.Settle, cost, used === undefined ? -1 : 0, idBytes(id));
+  }
+
+  /** Prolongs the hold `id` of a key: it then expires `ttl` milliseconds from now. */
+  async renew(key: Key, policy: PolicyLike, id: Key, ttl?: number): Promise<Decision> {
+    return this.#apply(key, policy, Code.Renew, 0, ttl === undefined ? -1 : micros("ttl", ttl), idBytes(id));
+  }
+
+  /** Closes the connection of `Limiter.server`. A client that was given stays open. */
+  async close(): Promise<void> {
+    await this.store.close();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  /** @internal A key of a call, checked. */
+  keyed({ key, policy, cost = 1 }: Keyed): KeyedCost {
+    return { key, policy: this.policyId(policy), cost: units("cost", cost) };
+  }
+
+  /** @internal The identity of a policy of a call. */
+  policyId(policy: PolicyLike): string {
+    if (typeof policy === "string" && this.#onError === undefined) return policy;
+    if (policy instanceof Policy && (policy.onError !== undefined || this.#onError === undefined)) return policy.id;
+    return idOf(textOf(policy), this.#onError);
+  }
+
+  #apply(key: Key, policy: PolicyLike, code: Code, cost: number, span = -1, id: Uint8Array = NO_BYTES): Maybe<Decision> {
+    const policyId = this.policyId(policy);
+    const operation = { code, cost: units("cost", cost), span, id };
+    return then(this.store.apply(key, policyId, operation), ({ integers, source }) => new Decision(this.store.core, policyId, integers, source));
+  }
+
+  #applyAll(keys: readonly KeyedCost[], operation: Operation): Maybe<Answer> {
+    const [first] = keys as [KeyedCost];
+    return keys.length === 1 ? this.store.apply(first.key, first.policy, { ...operation, cost: first.cost }) : this.store.applyAll(keys, operation);
+  }
+
+  /** The keys of a call on several, each once, with their indices in the call. */
+  #distinct(keyed: readonly Keyed[]): { distinct: KeyedCost[]; indices: number[] } {
+    if (!Array.isArray(keyed) || keyed.length === 0 || keyed.length > 8) {
+      throw new OperationError(`invalid number of keys \`${String((keyed as { length?: number } | undefined)?.length)}\`: expected 1 to 8`);
+    }
+    const seen = new Set<string>();
+    const indices: number[] = [];
+    keyed.forEach(({ key }, index) => {
+      const text = typeof key === "string" ? `s${key}` : `s${new TextDecoder("latin1").decode(key)}`;
+      if (!seen.has(text)) indices.push(index);
+      seen.add(text);
+    });
+    return { distinct: indices.map((index) => this.keyed(keyed[index] as Keyed)), indices };
+  }
+
+  #decision(answer: Answer, keys: readonly KeyedCost[], indices?: readonly number[]): Decision {
+    const { core } = this.store;
+    const { policy } = keys[answer.key] ?? (keys[0] as KeyedCost);
+    if (indices === undefined) return new Decision(core, policy, answer.integers, answer.source);
+    const each = answer.each.map((integers, index) => new Decision(core, (keys[index] as KeyedCost).policy, integers, answer.source));
+    return new Decision(core, policy, answer.integers, answer.source, indices[answer.key], each);
+  }
+
+  /** The longest lifetime of a hold under a policy, in microseconds. */
+  #ttl(policy: string): number {
+    const ttl = policy.startsWith("@") ? -1 : this.store.core.wasm.hold_ttl(this.store.core.policy(policy));
+    return ttl < 0 ? MAX_TTL_US : ttl;
+  }
+}
+
+/** A limiter in this process. */
+export class LocalLimiter extends Limiter {
+  /** @internal */
+  constructor(settings: MemorySettings) {
+    known("setting", settings, ["maxMemory", "clock"]);
+    const { maxMemory = DEFAULT_MAX_MEMORY, clock = new SystemClock() } = settings;
+    if (!Number.isInteger(maxMemory) || maxMemory < 0 || maxMemory > 2 ** 31) {
+      throw new SettingsError(`invalid maxMemory \`${String(maxMemory)}\`: expected up to 2147483648 bytes`);
+    }
+    super(() => new MemoryStore(maxMemory, clock));
+  }
+
+  /** `take`, at once. */
+  takeSync(key: Key, policy: PolicyLike, cost = 1): Decision {
+    const memory = this.store as MemoryStore;
+    const policyId = this.policyId(policy);
+    memory.take(key, policyId, units("cost", cost));
+    return new Decision(memory.core, policyId, memory.core.numbers);
+  }
+
+  override async take(key: Key, policy: PolicyLike, cost = 1): Promise<Decision> {
+    return this.takeSync(key, policy, cost);
+  }
+
+  /** Keys and bytes in use. */
+  usage(): Usage {
+    return (this.store as MemoryStore).usage();
+  }
+}
+
+function waiting(timeout: number, { jitter = 0, signal }: { jitter?: number; signal?: AbortSignal | undefined }): Waiting {
+  return { timeoutUs: micros("timeout", timeout), jitterUs: micros("jitter", jitter), signal, mayBeOpen: false };
+}

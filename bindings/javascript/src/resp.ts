@@ -1,0 +1,238 @@
+/** A connection to a Sluicegate server: RESP2 over TCP, TLS or a Unix socket, with pipelining. */
+
+import type { Socket } from "node:net";
+
+import type { Transport, Word } from "./clients.js";
+import { SettingsError } from "./errors.js";
+
+const DEFAULT_PORT = 6380;
+const CONNECT_TIMEOUT_MS = 500;
+/** Milliseconds before the next attempt to connect. */
+const RECONNECT_MS = 50;
+/** Bytes of a reply. */
+const MAX_REPLY = 1 << 20;
+const FORMS = "redis://[[USER]:PASSWORD@]HOST[:PORT], rediss://HOST or unix:///PATH";
+
+interface Address {
+  readonly path?: string;
+  readonly host?: string;
+  readonly port?: number;
+  readonly tls: boolean;
+  /** Words of commands that begin each connection. */
+  readonly greeting: readonly (readonly string[])[];
+}
+
+function addressOf(text: string): Address {
+  let url: URL;
+  try {
+    url = new URL(text);
+  } catch {
+    throw new SettingsError(`invalid URL \`${text}\`: expected ${FORMS}`);
+  }
+  const { protocol, username, password, hostname, pathname } = url;
+  const secret = decodeURIComponent(password);
+  const user = decodeURIComponent(username);
+  const greeting = secret === "" ? [] : [user === "" ? ["AUTH", secret] : ["AUTH", user, secret]];
+  if (protocol === "unix:" && pathname.length > 1) return { path: decodeURIComponent(pathname), tls: false, greeting };
+  if ((protocol !== "redis:" && protocol !== "rediss:") || hostname === "") {
+    throw new SettingsError(`invalid URL \`${protocol}//...\`: expected ${FORMS}`);
+  }
+  const host = hostname.replace(/^\[|\]$/g, "");
+  return { host, port: url.port === "" ? DEFAULT_PORT : Number(url.port), tls: protocol === "rediss:", greeting };
+}
+
+/** A transport to the server at `url`, which connects at the first command, and again after the connection has broken. */
+export function connect(url: string): Transport {
+  return new Connection(addressOf(url));
+}
+
+interface Pending {
+  resolve(reply: unknown): void;
+  reject(error: Error): void;
+}
+
+class Connection implements Transport {
+  readonly #address: Address;
+  #socket: Promise<Socket> | undefined;
+  #pending: Pending[] = [];
+  #written: Buffer[] = [];
+  #retryAt = 0;
+  #isClosed = false;
+
+  constructor(address: Address) {
+    this.#address = address;
+  }
+
+  async send(words: readonly Word[]): Promise<unknown> {
+    if (this.#isClosed) throw new Error("the limiter is closed");
+    this.#socket ??= this.#connect();
+    const socket = await this.#socket;
+    return this.#write(socket, words);
+  }
+
+  async everywhere(words: readonly Word[]): Promise<void> {
+    await this.send(words);
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    this.#socket?.then((socket) => socket.destroy()).catch(() => undefined);
+  }
+
+  #write(socket: Socket, words: readonly Word[]): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      if (socket.destroyed) {
+        reject(new Error("the connection is closed"));
+        return;
+      }
+      this.#pending.push({ resolve, reject });
+      this.#written.push(encoded(words));
+      // Commands of one turn are one write.
+      if (this.#written.length === 1) {
+        queueMicrotask(() => {
+          socket.write(this.#written.length === 1 ? (this.#written[0] as Buffer) : Buffer.concat(this.#written));
+          this.#written = [];
+        });
+      }
+    });
+  }
+
+  async #connect(): Promise<Socket> {
+    try {
+      const wait = this.#retryAt - performance.now();
+      if (wait > 0) await new Promise((resolve) => setTimeout(resolve, wait));
+      const socket = await this.#open();
+      const parser = new Parser();
+      socket.on("data", (bytes: Buffer) => this.#read(socket, parser, bytes));
+      socket.on("close", () => this.#lost(socket, new Error("the connection was closed")));
+      // The connection alone keeps no process alive.
+      socket.unref();
+      await Promise.all(this.#address.greeting.map((words) => this.#write(socket, words)));
+      return socket;
+    } catch (error) {
+      this.#socket = undefined;
+      this.#retryAt = performance.now() + RECONNECT_MS;
+      throw error;
+    }
+  }
+
+  async #open(): Promise<Socket> {
+    const { path, host, port, tls } = this.#address;
+    const net = await import("node:net");
+    const secure = tls ? await import("node:tls") : undefined;
+    return new Promise((resolve, reject) => {
+      const to = path === undefined ? { host: host as string, port: port as number } : { path };
+      const socket = secure === undefined ? net.connect({ ...to, noDelay: true }) : secure.connect({ ...to, servername: host as string });
+      const timer = setTimeout(() => socket.destroy(new Error(`no connection within ${CONNECT_TIMEOUT_MS} ms`)), CONNECT_TIMEOUT_MS);
+      socket.once(secure === undefined ? "connect" : "secureConnect", () => {
+        clearTimeout(timer);
+        socket.off("error", reject);
+        socket.on("error", (error: Error) => this.#lost(socket, error));
+        resolve(socket);
+      });
+      socket.once("error", (error) => {
+        clearTimeout(timer);
+        reject(error);
+      });
+    });
+  }
+
+  #read(socket: Socket, parser: Parser, bytes: Buffer): void {
+    try {
+      for (const reply of parser.push(bytes)) {
+        const pending = this.#pending.shift();
+        if (reply instanceof Error) pending?.reject(reply);
+        else pending?.resolve(reply);
+      }
+    } catch (error) {
+      socket.destroy(error as Error);
+    }
+  }
+
+  #lost(socket: Socket, error: Error): void {
+    socket.destroy();
+    this.#socket = undefined;
+    const pending = this.#pending;
+    this.#pending = [];
+    this.#written = [];
+    pending.forEach((it) => it.reject(error));
+  }
+}
+
+/** A command as an array of strings. */
+function encoded(words: readonly Word[]): Buffer {
+  if (words.every((word) => typeof word === "string")) {
+    return Buffer.from(words.reduce((text, word) => `${text}$${Buffer.byteLength(word)}\r\n${word}\r\n`, `*${words.length}\r\n`));
+  }
+  const parts = words.flatMap((word) => {
+    const bytes = Buffer.from(word);
+    return [Buffer.from(`$${bytes.length}\r\n`), bytes, Buffer.from("\r\n")];
+  });
+  return Buffer.concat([Buffer.from(`*${words.length}\r\n`), ...parts]);
+}
+
+/** Reads replies from the bytes of a connection. */
+class Parser {
+  #bytes: Buffer = Buffer.alloc(0);
+  #at = 0;
+
+  /** The replies that are complete. @throws The bytes are no reply. */
+  push(bytes: Buffer): unknown[] {
+    this.#bytes = this.#bytes.length === 0 ? bytes : Buffer.concat([this.#bytes, bytes]);
+    this.#at = 0;
+    const replies: unknown[] = [];
+    let end = 0;
+    for (;;) {
+      const reply = this.#reply();
+      if (reply === INCOMPLETE) break;
+      replies.push(reply);
+      end = this.#at;
+    }
+    this.#bytes = this.#bytes.subarray(end);
+    if (this.#bytes.length > MAX_REPLY) throw new Error(`a reply has more than ${MAX_REPLY} bytes`);
+    return replies;
+  }
+
+  #reply(): unknown {
+    const end = this.#bytes.indexOf("\r\n", this.#at);
+    if (end < 0) return INCOMPLETE;
+    const kind = this.#bytes[this.#at];
+    const line = this.#bytes.toString("utf8", this.#at + 1, end);
+    this.#at = end + 2;
+    switch (kind) {
+      case 0x2b: // +
+        return line;
+      case 0x2d: // -
+        return new Error(line);
+      case 0x3a: // :
+        return Number(line);
+      case 0x24: // $
+        return this.#bulk(Number(line));
+      case 0x2a: // *
+        return this.#array(Number(line));
+      default:
+        throw new Error("the server does not speak RESP");
+    }
+  }
+
+  #bulk(length: number): unknown {
+    if (length < 0) return null;
+    if (this.#bytes.length < this.#at + length + 2) return INCOMPLETE;
+    const text = this.#bytes.toString("utf8", this.#at, this.#at + length);
+    this.#at += length + 2;
+    return text;
+  }
+
+  #array(length: number): unknown {
+    if (length < 0) return null;
+    const items: unknown[] = [];
+    for (let index = 0; index < length; index += 1) {
+      const item = this.#reply();
+      if (item === INCOMPLETE) return INCOMPLETE;
+      items.push(item);
+    }
+    return items;
+  }
+}
+
+const INCOMPLETE = Symbol("incomplete");

@@ -1,0 +1,44 @@
+import assert from "node:assert/strict";
+import { createRequire } from "node:module";
+import { test } from "node:test";
+
+import { Limiter } from "sluicegate";
+import { histories, isSteady, replayInMemory } from "./histories.mjs";
+import { TESTS } from "./portable.mjs";
+
+for (const [name, run] of Object.entries(TESTS)) test(name, run);
+
+const COUNT = process.env.SLUICEGATE_HISTORY_COUNT ?? "1450";
+
+test("traces_and_random_histories_decide_as_oracle", async () => {
+  const traces = histories("traces").filter(isSteady);
+  assert.ok(traces.length > 50);
+  const random = [...histories("7000000", COUNT), ...histories("holds", "8000000", COUNT)].filter(isSteady);
+  const steps = (await replayInMemory(traces)) + (await replayInMemory(random));
+  console.log(`figure: ${steps} decisions in memory, 0 differ`);
+  assert.ok(COUNT !== "1450" || steps >= 100_000);
+});
+
+test("replay_wrong_answer_is_detected", async () => {
+  const found = histories("holds", "8000000", "20").filter(isSteady);
+  for (const operation of ["take", "hold", "settle"]) {
+    const history = found.find((it) => it.some((step) => step.operation === operation && step.answer?.[0] === 1));
+    const step = history.find((it) => it.operation === operation && it.answer?.[0] === 1);
+    step.answer[2] += 1;
+    await assert.rejects(replayInMemory([history]), /differs/);
+    step.answer[2] -= 1;
+  }
+});
+
+test("common_js_and_module_have_the_same_exports", async () => {
+  const required = createRequire(import.meta.url)("sluicegate");
+  assert.deepEqual(Object.keys(required).sort(), Object.keys(await import("sluicegate")).sort());
+  assert.equal(required.Limiter.inMemory().takeSync("k", "gcra:1/1h").allowed, true);
+});
+
+test("system_clock_agrees_with_wall_clock", () => {
+  const limiter = Limiter.inMemory();
+  const day = limiter.takeSync("k", "fixed-window:5/day");
+  const left = 86_400_000 - (Date.now() % 86_400_000);
+  assert.ok(Math.abs(day.resetAfterMs - left) < 5000);
+});

@@ -1,0 +1,179 @@
+// Stores and the interface of other packages, with the real packages.
+
+import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer } from "node:http";
+import { after, before, describe, test } from "node:test";
+
+import express from "express";
+import expressRateLimit, { MemoryStore } from "express-rate-limit";
+import Fastify from "fastify";
+import fastifyRateLimit from "@fastify/rate-limit";
+import { Hono } from "hono";
+import { rateLimiter } from "hono-rate-limiter";
+import { Redis } from "ioredis";
+import { RateLimiterMemory } from "rate-limiter-flexible";
+import { Limiter, ManualClock } from "sluicegate";
+import { SluicegateStore } from "sluicegate/express-rate-limit";
+import { storeOf } from "sluicegate/fastify-rate-limit";
+import { SluicegateStore as HonoStore } from "sluicegate/hono-rate-limiter";
+import { pacedFetch } from "sluicegate/fetch";
+import { RateLimiter, RateLimiterRes } from "sluicegate/rate-limiter-flexible";
+import { requestedPause } from "../dist/esm/fetch.js";
+import { startRedis } from "./servers.mjs";
+
+let server;
+let redis;
+before(async () => {
+  server = await startRedis();
+  redis = new Redis({ port: server.port });
+});
+after(async () => {
+  redis.disconnect();
+  await server.stop();
+});
+
+/** A limiter in memory with a clock, and one on Redis with its own. */
+const LIMITERS = {
+  memory() {
+    const clock = new ManualClock();
+    return { limiter: Limiter.inMemory({ clock }), clock };
+  },
+  redis() {
+    const clock = new ManualClock();
+    return { limiter: Limiter.redis(redis, { clock, timeout: 5000 }), clock };
+  },
+};
+
+for (const [place, open] of Object.entries(LIMITERS)) {
+  test(`express_rate_limit_counts_in_${place}`, async (t) => {
+    const { limiter, clock } = open();
+    const app = express();
+    app.use(expressRateLimit({ windowMs: 60_000, limit: 2, standardHeaders: "draft-8", store: new SluicegateStore({ limiter, prefix: "erl:" }), keyGenerator: () => "client" }));
+    app.get("/", (_, response) => response.send("home"));
+    const http = createServer(app).listen(0, "127.0.0.1");
+    await once(http, "listening");
+    t.after(() => http.close());
+    const status = async () => (await fetch(`http://127.0.0.1:${http.address().port}/`, { headers: { connection: "close" } })).status;
+    assert.deepEqual([await status(), await status(), await status()], [200, 200, 429]);
+    clock.advance(60_000);
+    assert.equal(await status(), 200);
+  });
+
+  test(`express_rate_limit_store_counts_as_its_own_in_${place}`, async () => {
+    const { limiter } = open();
+    const [own, other] = [new SluicegateStore({ limiter, prefix: "same:" }), new MemoryStore()];
+    for (const store of [own, other]) await store.init({ windowMs: 60_000 });
+    const steps = [["increment", "a"], ["increment", "a"], ["get", "a"], ["decrement", "a"], ["get", "a"], ["increment", "b"], ["resetKey", "a"], ["increment", "a"], ["get", "c"], ["resetAll"], ["get", "b"]];
+    for (const [call, key] of steps) {
+      const [ours, theirs] = await Promise.all([own, other].map((store) => store[call](key)));
+      assert.equal(ours?.totalHits, theirs?.totalHits, `${call} ${key}`);
+    }
+    other.shutdown();
+  });
+
+  test(`hono_rate_limiter_counts_in_${place}`, async () => {
+    const { limiter, clock } = open();
+    const app = new Hono();
+    app.use(rateLimiter({ windowMs: 60_000, limit: 2, store: new HonoStore({ limiter, prefix: "hono:" }), keyGenerator: () => "client" }));
+    app.get("/", (context) => context.text("home"));
+    const status = async () => (await app.request("/")).status;
+    assert.deepEqual([await status(), await status(), await status()], [200, 200, 429]);
+    clock.advance(60_000);
+    assert.equal(await status(), 200);
+  });
+
+  test(`fastify_rate_limit_counts_in_${place}`, async (t) => {
+    const { limiter, clock } = open();
+    const app = Fastify();
+    t.after(() => app.close());
+    await app.register(fastifyRateLimit, { max: 2, timeWindow: 60_000, store: storeOf(limiter, `f-${place}-`) });
+    app.get("/", () => "home");
+    app.get("/login", { config: { rateLimit: { max: 1, timeWindow: 1000 } } }, () => "welcome");
+    const status = async (url) => (await app.inject(url)).statusCode;
+    assert.deepEqual([await status("/"), await status("/"), await status("/")], [200, 200, 429]);
+    assert.deepEqual([await status("/login"), await status("/login")], [200, 429]);
+    clock.advance(1000);
+    assert.deepEqual([await status("/login"), await status("/")], [200, 429]);
+    clock.advance(59_000);
+    assert.equal(await status("/"), 200);
+    assert.throws(() => new (storeOf(limiter))({ continueExceeding: true }), /invalid option `continueExceeding`/);
+  });
+
+  test(`rate_limiter_flexible_interface_counts_as_the_package_in_${place}`, async () => {
+    const { limiter } = open();
+    const [own, other] = [new RateLimiter({ limiter, points: 3, duration: 60 }), new RateLimiterMemory({ points: 3, duration: 60 })];
+    const calls = [["get", "a"], ["consume", "a"], ["consume", "a", 2], ["consume", "a"], ["get", "a"], ["penalty", "b", 2], ["reward", "b", 1], ["get", "b"], ["consume", "b", 2], ["set", "c", 2, 60], ["get", "c"], ["block", "d", 30], ["consume", "d"], ["delete", "d"], ["delete", "d"], ["consume", "d"], ["delete", "a"], ["get", "a"]];
+    for (const [call, ...words] of calls) {
+      const [ours, theirs] = await Promise.all(
+        [own, other].map(async (it) => {
+          const answer = await it[call](...words).then((value) => [true, value], (value) => [false, value]);
+          const [isResolved, value] = answer;
+          if (value === null || typeof value === "boolean") return [isResolved, value];
+          return [isResolved, value.remainingPoints, value.consumedPoints, Math.round(value.msBeforeNext / 1000)];
+        }),
+      );
+      // A blocked key keeps the number of points that has blocked it.
+      const compared = call === "consume" && words[0] === "d" ? [ours, theirs].map((it) => it.slice(0, 2)) : [ours, theirs];
+      assert.deepEqual(compared[0], compared[1], `${call} ${words}`);
+    }
+    await assert.rejects(own.consume("x", 4), (error) => error instanceof RateLimiterRes && error.consumedPoints === 4);
+    await assert.rejects(own.set("x", 1, 5), /invalid secDuration `5`: expected the duration of the limiter, 60/);
+  });
+}
+
+test("rate_limiter_flexible_interface_blocks_for_its_duration", async () => {
+  const { limiter, clock } = LIMITERS.memory();
+  const own = new RateLimiter({ limiter, points: 1, duration: 1, blockDuration: 10 });
+  await own.consume("a");
+  await assert.rejects(own.consume("a"), (error) => error.msBeforeNext === 10_000);
+  clock.advance(9999);
+  await assert.rejects(own.consume("a"), (error) => error.msBeforeNext === 1);
+  clock.advance(1);
+  assert.equal((await own.consume("a")).remainingPoints, 0);
+});
+
+describe("fetch", () => {
+  test("paced_fetch_obeys_a_pause_in_all_processes", async () => {
+    const other = new Redis({ port: server.port });
+    const limits = [redis, other].map((client) => Limiter.redis(client, { keyPrefix: "paced:", timeout: 5000 }));
+    const times = [];
+    const send = async () => {
+      times.push(performance.now());
+      return times.length === 1 ? new Response("wait", { status: 429, headers: { "retry-after": "0.3" } }) : new Response("fine");
+    };
+    const [one, two] = limits.map((limiter) => pacedFetch(limiter, "gcra:100/1s:burst=100", { fetch: send }));
+    const first = one("https://api.example.com/orders");
+    while (times.length === 0) await new Promise((resolve) => setTimeout(resolve, 1));
+    // The pause has been made once the peek of its key says so.
+    while ((await limits[1].peek("pause:api.example.com", "gcra:1000/1s:burst=1")).allowed) await new Promise((resolve) => setTimeout(resolve, 1));
+    const second = await two("https://api.example.com/orders");
+    assert.deepEqual([(await first).status, second.status, times.length], [200, 200, 3]);
+    assert.ok(times[1] - times[0] >= 290 && times[2] - times[0] >= 290, `${times}`);
+    other.disconnect();
+  });
+
+  test("paced_fetch_returns_the_response_after_its_retries", async () => {
+    let sent = 0;
+    const send = async () => ((sent += 1), new Response(null, { status: 429 }));
+    const paced = pacedFetch(Limiter.inMemory(), "gcra:1000/1s", { fetch: send, retries: 2 });
+    assert.equal((await paced("https://api.example.com/", { method: "POST", body: "x" })).status, 429);
+    assert.equal(sent, 3);
+    sent = 0;
+    const failing = pacedFetch(Limiter.inMemory(), "gcra:1000/1s", { fetch: async () => ((sent += 1), new Response(null, { status: 503 })) });
+    await failing("https://api.example.com/", { method: "POST", body: "x" });
+    assert.equal(sent, 1);
+    await assert.rejects(pacedFetch(Limiter.inMemory(), "gcra:1/1h", { timeout: 10 })("https://api.example.com/", { signal: AbortSignal.abort(new Error("enough")) }), /enough/);
+  });
+
+  test("requested_pause_reads_all_headers", () => {
+    const pause = (status, headers) => requestedPause({ status, headers: new Headers(headers) });
+    assert.equal(pause(429, { "retry-after": "2" }), 2000);
+    assert.equal(pause(200, { "retry-after": "2" }), 0);
+    const at = pause(503, { "retry-after": new Date(Date.now() + 5000).toUTCString() });
+    assert.ok(at > 3000 && at <= 5000);
+    assert.equal(pause(200, { ratelimit: '"a";r=0;t=3, "b";r=0;t=7, "c";r=1;t=9' }), 7000);
+    assert.equal(pause(200, { "x-ratelimit-remaining": "0", "x-ratelimit-reset": "4" }), 4000);
+    assert.equal(pause(200, { "x-ratelimit-remaining": "1", "x-ratelimit-reset": "4" }), 0);
+  });
+});

@@ -1,0 +1,265 @@
+// Tests that every runtime runs: they use nothing but the package and the language. Each is a name and a function.
+
+import {
+  Denied,
+  InvalidKey,
+  Limiter,
+  ManualClock,
+  OperationError,
+  Policy,
+  PolicyError,
+  SettingsError,
+} from "sluicegate";
+
+function equal(given, expected) {
+  const [left, right] = [given, expected].map((it) => JSON.stringify(it));
+  if (left !== right) throw new Error(`expected ${right}, found ${left}`);
+}
+
+async function fails(call, kind, text) {
+  try {
+    await call();
+  } catch (error) {
+    if (!(error instanceof kind)) throw error;
+    equal(error.message.includes(text) ? text : error.message, text);
+    return error;
+  }
+  throw new Error(`expected ${kind.name}: ${text}`);
+}
+
+function local(settings = {}) {
+  const clock = new ManualClock();
+  return { clock, limiter: Limiter.inMemory({ clock, ...settings }) };
+}
+
+export const TESTS = {
+  async take_spent_burst_is_denied_until_retry_time() {
+    const { clock, limiter } = local();
+    const policy = "gcra:30/1m:burst=2";
+    equal((await limiter.take("user7", policy, 2)).integers(), [1, 2, 0, 0, 4_000_000, 0, 0]);
+    const denied = limiter.takeSync("user7", policy);
+    equal([denied.allowed, denied.retryAfterMs, denied.never, denied.source], [false, 2000, false, "store"]);
+    clock.advance(1999.999);
+    equal((await limiter.take("user7", policy)).allowed, false);
+    clock.advance(0.001);
+    equal((await limiter.take("user7", policy)).allowed, true);
+  },
+
+  async take_cost_above_capacity_never_passes() {
+    const { limiter } = local();
+    const denied = await limiter.take("user7", "gcra:30/1m:burst=2", 3);
+    equal([denied.never, denied.retryAfterMs], [true, undefined]);
+    await fails(() => limiter.require("user7", "gcra:30/1m:burst=2", 3), Denied, "more than the limit of 2");
+  },
+
+  async operations_change_the_usage_of_a_key() {
+    const { limiter } = local();
+    const policy = "fixed-window:10/1h";
+    equal((await limiter.charge("k", policy, 4)).remaining, 6);
+    equal((await limiter.refund("k", policy, 1)).remaining, 7);
+    equal((await limiter.peek("k", policy, 8)).allowed, false);
+    equal((await limiter.peek("k", policy)).remaining, 7);
+    equal(await limiter.reset("k"), true);
+    equal(await limiter.reset("k"), false);
+    equal((await limiter.reserve("q", "gcra:1/1s", { maxWait: 5 })).delayMs, 0);
+    equal((await limiter.reserve("q", "gcra:1/1s", { maxWait: 5000 })).delayMs, 1000);
+  },
+
+  async policy_change_carries_usage_over() {
+    const { limiter } = local();
+    await limiter.take("k", "fixed-window:10/1h", 10);
+    equal((await limiter.take("k", "fixed-window:30/1h")).remaining, 19);
+  },
+
+  async keys_may_be_text_or_bytes() {
+    const { limiter } = local();
+    const long = "é".repeat(30_000);
+    for (const key of ["ключ", long, "a".repeat(65_536)]) {
+      equal((await limiter.take(key, "gcra:1/1h")).allowed, true);
+      equal((await limiter.take(new TextEncoder().encode(key), "gcra:1/1h")).allowed, false);
+    }
+    await fails(() => limiter.take("", "gcra:1/1h"), InvalidKey, "expected 1 to 65536 bytes, found 0");
+    await fails(() => limiter.take("a".repeat(65_537), "gcra:1/1h"), InvalidKey, "found 65537");
+  },
+
+  async several_keys_are_taken_all_or_none() {
+    const { limiter } = local();
+    const takes = [
+      { key: "user", policy: "gcra:5/1h:burst=5" },
+      { key: "tenant", policy: "gcra:1/1h:burst=1" },
+    ];
+    const first = await limiter.takeAll(takes);
+    equal([first.allowed, first.key, first.each.map((it) => it.remaining)], [true, 1, [4, 0]]);
+    const second = await limiter.takeAll(takes);
+    equal([second.allowed, second.key, second.policy], [false, 1, "gcra:1/1h:burst=1"]);
+    equal((await limiter.peek("user", "gcra:5/1h:burst=5")).remaining, 4);
+    const many = await limiter.takeMany([...takes, { key: "x", policy: "nonsense" }]);
+    equal([many[0].allowed, many[1].allowed, many[2] instanceof PolicyError], [true, false, true]);
+    await fails(() => limiter.takeAll([]), OperationError, "expected 1 to 8");
+  },
+
+  async hold_is_open_until_it_is_settled() {
+    const { limiter } = local();
+    const hold = await limiter.hold("model", "concurrency:1/30s");
+    equal([hold.allowed, hold.open], [true, true]);
+    equal((await limiter.hold("model", "concurrency:1/30s")).allowed, false);
+    equal((await hold.settle()).allowed, true);
+    equal([hold.open, (await hold.settle()).never], [false, true]);
+    equal((await limiter.hold("model", "concurrency:1/30s")).allowed, true);
+  },
+
+  async hold_is_settled_at_the_end_of_await_using() {
+    const { limiter } = local();
+    const hold = await limiter.hold("model", "token-bucket:100/1h", { cost: 60, ttl: 1000 });
+    // What `await using` calls.
+    await hold[Symbol.asyncDispose]();
+    equal((await limiter.peek("model", "token-bucket:100/1h")).remaining, 40);
+    await hold[Symbol.asyncDispose]();
+    equal((await limiter.peek("model", "token-bucket:100/1h")).remaining, 40);
+  },
+
+  async hold_all_settles_each_key_by_itself() {
+    const { limiter } = local();
+    const keys = [
+      { key: "{a}:requests", policy: "gcra:10/1h:burst=10" },
+      { key: "{a}:tokens", policy: "token-bucket:1000/1h", cost: 400 },
+    ];
+    const hold = await limiter.holdAll(keys, { ttl: 60_000 });
+    await fails(() => hold.settle([1]), OperationError, "one for each of 2 keys");
+    await hold.settle([1, 150]);
+    equal((await limiter.peek("{a}:requests", keys[0].policy)).remaining, 9);
+    equal((await limiter.peek("{a}:tokens", keys[1].policy)).remaining, 850);
+  },
+
+  async hold_by_id_is_settled_and_renewed_by_name() {
+    const { clock, limiter } = local();
+    const policy = "concurrency:1/30s";
+    await limiter.hold("k", policy, { id: "job 1", ttl: 1000 });
+    equal((await limiter.hold("k", policy, { id: "job 1", ttl: 1000 })).allowed, true);
+    clock.advance(900);
+    equal((await limiter.renew("k", policy, "job 1", 1000)).allowed, true);
+    clock.advance(900);
+    equal((await limiter.settle("k", policy, "job 1")).allowed, true);
+    equal((await limiter.settle("k", policy, "job 1")).never, true);
+  },
+
+  async hold_is_renewed_while_it_is_open() {
+    const limiter = Limiter.inMemory();
+    const hold = await limiter.hold("k", "concurrency:1/1s", { ttl: 60, renew: true });
+    const end = performance.now() + 200;
+    while (performance.now() < end) {
+      equal((await limiter.peek("k", "concurrency:1/1s")).allowed, false);
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+    await hold.settle();
+    equal((await limiter.peek("k", "concurrency:1/1s")).allowed, true);
+  },
+
+  async wait_ends_when_units_are_available() {
+    const limiter = Limiter.inMemory();
+    await limiter.take("k", "gcra:20/1s:burst=1");
+    const start = performance.now();
+    equal((await limiter.wait("k", "gcra:20/1s:burst=1", { timeout: 5000 })).allowed, true);
+    equal(performance.now() - start > 40, true);
+    const denied = await limiter.wait("k", "fixed-window:1/1h", { cost: 2, timeout: 5000 });
+    equal([denied.allowed, denied.never], [false, true]);
+  },
+
+  async wait_that_is_aborted_gives_its_units_back() {
+    const limiter = Limiter.inMemory();
+    const policy = "gcra:1/1m:burst=1";
+    await limiter.take("k", policy);
+    const before = (await limiter.peek("k", policy)).resetAfterMs;
+    const abort = new AbortController();
+    const waits = limiter.wait("k", policy, { timeout: 120_000, signal: abort.signal });
+    abort.abort(new Error("enough"));
+    await fails(() => waits, Error, "enough");
+    equal((await limiter.peek("k", policy)).resetAfterMs <= before, true);
+    await fails(() => limiter.wait("k", policy, { timeout: 1, signal: abort.signal }), Error, "enough");
+  },
+
+  async hold_that_is_aborted_leaves_nothing_behind() {
+    const limiter = Limiter.inMemory();
+    const hold = await limiter.hold("k", "concurrency:1/30s");
+    const abort = new AbortController();
+    const waits = limiter.hold("k", "concurrency:1/30s", { timeout: 20_000, signal: abort.signal });
+    setTimeout(() => abort.abort(new Error("enough")), 20);
+    await fails(() => waits, Error, "enough");
+    await hold.settle();
+    equal((await limiter.peek("k", "concurrency:1/30s")).allowed, true);
+  },
+
+  async hold_that_waits_passes_when_another_is_settled() {
+    const limiter = Limiter.inMemory();
+    const hold = await limiter.hold("k", "concurrency:1/30s");
+    setTimeout(() => void hold.settle(), 20);
+    equal((await limiter.hold("k", "concurrency:1/30s", { timeout: 20_000 })).allowed, true);
+  },
+
+  async policy_is_text_or_objects() {
+    const limit = { algorithm: "gcra", limit: 30, per: "1m", burst: 16 };
+    equal(new Policy(limit).text, "gcra:30/1m:burst=16");
+    equal(new Policy([limit, { algorithm: "fixed-window", limit: 500, per: "day", tz: "Europe/Berlin" }]).text, "gcra:30/1m:burst=16,fixed-window:500/day:tz=Europe/Berlin");
+    equal(new Policy({ algorithm: "sliding-log", limit: 5, per: 1500, keep: "1h", keepMax: 100, count: "all" }).text, "sliding-log:5/1500ms:count=all:keep=1h:keep-max=100");
+    equal(new Policy("gcra:10/1s").and(new Policy("fixed-window:500/1h", { onError: "allow" })).onError, "allow");
+    equal(new Policy("gcra:30/1m:burst=16").explain().startsWith("gcra:30/1m:burst=16: at once 16 units"), true);
+    await fails(() => new Policy("gcra:30/0s"), PolicyError, "invalid period `0s`: expected 1ms to 366d");
+    await fails(() => new Policy("gcra:30/1m", { onError: "open" }), PolicyError, "invalid on_error `open`: expected deny");
+    await fails(() => new Policy({ limit: 1 }), PolicyError, "expected the members algorithm, limit and per");
+    await fails(() => new Policy("gcra:1/1s", { onError: "deny" }).and(new Policy("gcra:1/1s", { onError: "fail" })), PolicyError, "expected one value");
+  },
+
+  async arguments_that_are_invalid_are_named() {
+    const { limiter } = local();
+    await fails(() => limiter.take("k", "gcra:1/1s", -1), OperationError, "invalid cost `-1`: expected a whole number from 0 to 4294967295");
+    await fails(() => limiter.take("k", "gcra:1/1s", 1.5), OperationError, "invalid cost `1.5`");
+    await fails(() => limiter.take("k", "concurrency:1/1s"), OperationError, "use hold");
+    await fails(() => limiter.wait("k", "gcra:1/1s", { timeout: Number.NaN }), OperationError, "invalid timeout `NaN`");
+    await fails(() => limiter.hold("k", "gcra:1/1s"), OperationError, "ttl");
+    await fails(() => limiter.hold("k", "gcra:1/1s", { id: "", ttl: 5 }), OperationError, "invalid id of 0 bytes");
+    await fails(() => limiter.take("k", "@gold"), PolicyError, "only a server knows the names");
+    await fails(() => Limiter.inMemory({ maxMemory: -1 }), SettingsError, "invalid maxMemory `-1`");
+    await fails(() => Limiter.inMemory({ memory: 1 }), SettingsError, "unknown setting `memory`: expected one of maxMemory, clock");
+    await fails(() => limiter.take("k", 5), PolicyError, "invalid policy of type `number`");
+  },
+
+  async headers_and_problem_describe_a_denial() {
+    const { limiter } = local();
+    const policy = "fixed-window:2/1m";
+    equal((await limiter.take("k", policy, 2)).headers("login"), { "ratelimit-policy": '"login";q=2;w=60', ratelimit: '"login";r=0;t=60' });
+    const denied = await limiter.take("k", policy);
+    equal(denied.headers("login")["retry-after"], "60");
+    equal(denied.headers("login", "x-ratelimit")["x-ratelimit-remaining"], "0");
+    equal(JSON.parse(denied.problem("login"))["violated-policies"], ["login"]);
+  },
+
+  async memory_is_bounded_and_new_keys_are_denied() {
+    const { clock, limiter } = local({ maxMemory: 2 << 20 });
+    let denied = 0;
+    for (let user = 0; user < 200_000; user += 1) denied += Number(!limiter.takeSync(`user${user}`, "fixed-window:9/1h").allowed);
+    const { bytes, maxBytes } = limiter.usage();
+    equal([denied > 0, bytes <= maxBytes, maxBytes], [true, true, 2 << 20]);
+    // The end of a window is rounded up in the table.
+    clock.advance(3_601_000);
+    equal((await limiter.take("new", "fixed-window:9/1h")).allowed, true);
+  },
+
+  async many_policies_do_not_accumulate() {
+    const { limiter } = local();
+    for (let burst = 1; burst <= 5000; burst += 1) limiter.takeSync("k", `gcra:5000/1s:burst=${burst}`);
+    equal(limiter.takeSync("other", "gcra:5000/1s:burst=1").limit, 1);
+  },
+};
+
+/** Runs all, and returns the failures. */
+export async function run() {
+  const failures = [];
+  for (const [name, test] of Object.entries(TESTS)) {
+    try {
+      await test();
+    } catch (error) {
+      failures.push(`${name}: ${error?.stack ?? error}`);
+    }
+  }
+  return failures;
+}

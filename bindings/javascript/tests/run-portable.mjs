@@ -1,0 +1,3 @@
+import { run, TESTS } from "./portable.mjs";
+
+console.log(JSON.stringify({ tests: Object.keys(TESTS).length, failures: await run() }));

