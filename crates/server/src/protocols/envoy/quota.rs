@@ -31,9 +31,12 @@ use ahash::AHashMap;
 use sluicegate_core::{
     Answer, KeyedOperation, OnError, Operation, Policy, PreparedPolicy, StoreError, Timestamp,
 };
-use sluicegate_rules::{QuotaTerms, RuleEvent};
+use sluicegate_rules::{QuotaTerms, RuleEvent, RuleSet};
 
-use crate::{policies::rule_store::RuleCounters, stats::QuotaStats};
+use crate::{
+    policies::rule_store::{RuleCounterMap, RuleCounters},
+    stats::QuotaStats,
+};
 
 /// How long an assignment lasts after its Envoy has received it: two of the longest cycles of renewals, and a second.
 pub(crate) const LIFETIME: Duration = Duration::from_secs(13);
@@ -87,6 +90,19 @@ pub(crate) struct FoundQuota {
 
 /// Finds the rule that applies to a bucket of a domain.
 pub(crate) type FindQuota<'a> = &'a dyn Fn(&str, &BucketId) -> Option<FoundQuota>;
+
+/// Finds the rule among `rules`.
+pub(crate) fn find(
+    rules: &RuleSet,
+    counters: &RuleCounterMap,
+    domain: &str,
+    bucket: &BucketId,
+) -> Option<FoundQuota> {
+    let entries: Vec<_> = bucket.iter().map(|(key, value)| (&**key, &**value)).collect();
+    let (mut found, terms) = rules.quota(domain, &entries)?;
+    let key = found.charges.pop()?.key;
+    Some(FoundQuota { rule: counters.of_rule(found.rule.name()), key, terms })
+}
 
 /// What Envoy is to do with a bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -626,8 +642,8 @@ impl Bucket {
         let last = self.last_demand.replace(demand).unwrap_or(demand);
         // A large change has happened somewhere in the cycle, in the middle for all that is known.
         let is_large = demand.abs_diff(last) > demand.max(last) / 5;
-        let expected =
-            if is_large { (2 * demand).saturating_sub(last).min(MAX_DEMAND) } else { demand };
+        let expected = (2 * demand).saturating_sub(last).clamp(demand / 2, MAX_DEMAND);
+        let expected = if is_large { expected } else { demand };
         self.demand = Some(if self.pending > 0 { expected.max(1) } else { 0 });
         (self.measured, self.pending) = (now, 0);
     }
@@ -645,9 +661,9 @@ impl Bucket {
         kept.map(|it| it.units).sum()
     }
 
-    /// Leaves out pieces, the largest that do not fit first, if the share is more than an eighth above `wanted`.
+    /// Leaves out the largest pieces that do not fit, if the share is more than a part above `wanted`.
     fn shed(&mut self, wanted: u32) {
-        let most = wanted.saturating_add(wanted / 8);
+        let most = wanted.saturating_add(wanted / 32);
         if self.kept() <= most {
             return;
         }

@@ -33,7 +33,7 @@ use tonic::{Request, Response, Status, Streaming, async_trait};
 
 use super::{
     context::EnvoyContext,
-    quota::{self, Action, FoundQuota, HOLD, LIFETIME, QuotaStream, Usage},
+    quota::{self, Action, HOLD, LIFETIME, QuotaStream, Usage},
 };
 use crate::{budgets::buffers::BufferReservation, net::web::StreamedBytes};
 
@@ -203,11 +203,7 @@ impl Driver {
         let rules = self.context.decider.rules.current();
         let counters = &self.context.decider.rules.counters;
         let find = |domain: &str, bucket: &quota::BucketId| {
-            let entries: Vec<(&str, &str)> =
-                bucket.iter().map(|(key, value)| (&**key, &**value)).collect();
-            let (mut found, terms) = rules.rules.quota(domain, &entries)?;
-            let key = found.charges.pop()?.key;
-            Some(FoundQuota { rule: counters.of_rule(found.rule.name()), key, terms })
+            quota::find(&rules.rules, counters, domain, bucket)
         };
         let now = self.context.decider.now();
         let usages = message.bucket_quota_usages.into_iter().map(|usage| Usage {
