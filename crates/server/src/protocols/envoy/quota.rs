@@ -148,6 +148,8 @@ pub(crate) struct QuotaStream {
     ledgers: AHashMap<QuotaTerms, Arc<Ledgers>>,
     /// When each bucket needs a turn that no report brings.
     timers: BTreeSet<(Timestamp, u32)>,
+    /// Buckets that were abandoned in the last cycle, and when.
+    abandoned: AHashMap<Arc<BucketId>, Timestamp>,
     /// Buckets that were reported since the last turn.
     reported: BTreeSet<u32>,
     /// Before this time nothing is assigned, because holds of a former server may be lost while its assignments are in force.
@@ -297,6 +299,7 @@ impl QuotaStream {
             next_bucket: 0,
             ledgers: AHashMap::new(),
             timers: BTreeSet::new(),
+            abandoned: AHashMap::new(),
             reported: BTreeSet::new(),
             not_before,
             max_buckets,
@@ -345,6 +348,11 @@ impl QuotaStream {
         found.rule.add_many(RuleEvent::Allowed, usage.allowed);
         found.rule.add_many(RuleEvent::Denied, usage.denied);
         let is_same = |it: &Bucket| it.key == found.key && it.ledgers.terms == found.terms;
+        // Envoy has sent it before it has read that it is to abandon the bucket.
+        let is_unused = usage.allowed == 0 && usage.denied == 0;
+        if is_unused && self.abandoned.get(&usage.bucket).is_some_and(|at| now < *at + CYCLE) {
+            return;
+        }
         let number = match known {
             Some(number) if self.buckets.get(&number).is_some_and(is_same) => Some(number),
             // Its rule has changed. The holds of its former share expire with the assignment.
@@ -552,7 +560,7 @@ impl QuotaStream {
             if bucket.demand.is_some() {
                 bucket.shed(wanted);
             }
-            let kept = bucket.kept();
+            let kept = bucket.merge(wanted);
             due.wanted = wanted.saturating_sub(kept);
             if due.wanted <= kept / 32 {
                 due.wanted = 0;
@@ -564,6 +572,8 @@ impl QuotaStream {
             return;
         }
         let room = MAX_PIECES.saturating_sub(bucket.pieces.len());
+        // A small growth is one piece.
+        let room = if due.wanted < bucket.kept() / 4 { room.min(1) } else { room };
         for units in split(due.wanted, room) {
             let kind = StepKind::OpenPiece(self.next_hold, units);
             self.turn.steps.push(Step { due: at, id: hold_id(self.id, self.next_hold), kind });
@@ -575,10 +585,12 @@ impl QuotaStream {
     /// Makes the actions of the turn.
     fn end_turn(&mut self, now: Timestamp) {
         let is_late = now > self.turn.start + MAX_TURN;
+        self.abandoned.retain(|_, at| now < *at + CYCLE);
         for due in mem::take(&mut self.turn.due) {
             let Some(bucket) = self.buckets.get_mut(&due.bucket) else { continue };
             if bucket.is_idle(now) {
                 let Some(id) = self.forget(due.bucket) else { continue };
+                self.abandoned.insert(Arc::clone(&id), now);
                 self.stats.abandoned.add();
                 self.turn.actions.push(Action { bucket: id, assignment: None });
                 continue;
@@ -676,6 +688,18 @@ impl Bucket {
                 piece.state = PieceState::Shed;
             }
         }
+    }
+
+    /// Leaves out the smallest pieces of a share that is to grow and has no room for more, unless some are on their way out.
+    /// Returns the units that are kept.
+    fn merge(&mut self, wanted: u32) -> u32 {
+        let is_settled = self.pieces.iter().all(|it| it.state == PieceState::Kept);
+        if self.kept() < wanted && self.pieces.len() + 3 > MAX_PIECES && is_settled {
+            self.pieces.sort_unstable_by_key(|it| it.units);
+            let smallest = self.pieces.iter_mut().take(MAX_PIECES / 2);
+            smallest.for_each(|it| it.state = PieceState::Shed);
+        }
+        self.kept()
     }
 
     /// Takes the answer to an operation.
