@@ -186,8 +186,9 @@ struct Bucket {
     /// Demand in the last cycle, and by that the expected one, once it is known. The unit is [`DEMAND`].
     last_demand: Option<u32>,
     demand: Option<u32>,
-    /// The number of the hold of its slot, and whether it is open.
-    slot: (u32, bool),
+    /// The number of the hold of its slot.
+    slot_hold: u32,
+    slot: Slot,
     /// The number and the size of the hold of its demand.
     demand_hold: Option<(u32, u32)>,
     pieces: Vec<Piece>,
@@ -197,6 +198,15 @@ struct Bucket {
     sent: Option<(u32, Timestamp)>,
     /// Its entry in the timers.
     timer: Option<Timestamp>,
+}
+
+/// The slot of a bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slot {
+    None,
+    /// The store may have opened it. It is renewed, because a repeated hold lasts no longer than the first.
+    Unknown,
+    Open,
 }
 
 /// A piece of the units of a share.
@@ -389,7 +399,7 @@ impl QuotaStream {
             key
         };
         let id = Arc::new(id);
-        let slot = (self.next_hold, false);
+        let slot_hold = self.next_hold;
         self.next_hold += 1;
         self.by_id.insert(Arc::clone(&id), number);
         self.buckets.insert(
@@ -405,7 +415,8 @@ impl QuotaStream {
                 used: now,
                 last_demand: None,
                 demand: None,
-                slot,
+                slot_hold,
+                slot: Slot::None,
                 demand_hold: None,
                 pieces: Vec::new(),
                 is_hungry: false,
@@ -473,7 +484,11 @@ impl QuotaStream {
         let (stream, steps) = (self.id, &mut self.turn.steps);
         let mut step =
             |hold: u32, kind| steps.push(Step { due: at, id: hold_id(stream, hold), kind });
-        step(bucket.slot.0, if bucket.slot.1 { StepKind::RenewSlot } else { StepKind::OpenSlot });
+        let slot = match bucket.slot {
+            Slot::None => StepKind::OpenSlot,
+            Slot::Unknown | Slot::Open => StepKind::RenewSlot,
+        };
+        step(bucket.slot_hold, slot);
         let demand = bucket.demand.unwrap_or(0);
         match bucket.demand_hold {
             Some((hold, held)) if held.abs_diff(demand) <= held / 16 => {
@@ -546,7 +561,7 @@ impl QuotaStream {
     fn divide(&mut self, at: usize) {
         let due = &mut self.turn.due[at];
         let Some(bucket) = self.buckets.get_mut(&due.bucket) else { return };
-        if due.has_failed || !bucket.slot.1 {
+        if due.has_failed || bucket.slot != Slot::Open {
             return;
         }
         let units = bucket.ledgers.terms.units;
@@ -596,11 +611,11 @@ impl QuotaStream {
                 continue;
             }
             let has_failed = due.has_failed || is_late;
-            if !bucket.slot.1 && !has_failed {
+            if bucket.slot != Slot::Open && !has_failed {
                 self.stats.rejected_shares.add();
             }
             let mut wake = now + RETRY_FAILED;
-            if bucket.slot.1 && !has_failed {
+            if bucket.slot == Slot::Open && !has_failed {
                 let tokens = bucket.tokens();
                 let is_new =
                     bucket.sent.is_none_or(|(sent, at)| sent != tokens || now >= at + CYCLE);
@@ -710,10 +725,15 @@ impl Bucket {
             (StepKind::OpenPiece(..) | StepKind::SettlePiece(_), Outcome::Failed) => {
                 self.forget_settled(step.kind);
             }
-            (_, Outcome::Failed) => due.has_failed = true,
+            (kind, Outcome::Failed) => {
+                due.has_failed = true;
+                if kind == StepKind::OpenSlot {
+                    self.slot = Slot::Unknown;
+                }
+            }
             (StepKind::OpenSlot | StepKind::RenewSlot, outcome) => {
-                self.slot.1 = outcome.is_allowed();
-                due.has_failed |= step.kind == StepKind::RenewSlot && !self.slot.1;
+                self.slot = if outcome.is_allowed() { Slot::Open } else { Slot::None };
+                due.has_failed |= step.kind == StepKind::RenewSlot && self.slot == Slot::None;
             }
             (StepKind::OpenDemand(hold, units), Outcome::Allowed { remaining }) => {
                 self.demand_hold = Some((hold, units));
