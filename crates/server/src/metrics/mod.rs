@@ -348,7 +348,7 @@ fn quotas(shared: &MetricSources, out: &mut Exposition) {
     out.counter("sluicegate_quota_messages", help, stats.messages.count());
     let help = "Usage reports of buckets in these messages";
     out.counter("sluicegate_quota_reports", help, stats.reports.count());
-    let help = "Buckets that Envoy was told to abandon, because they were idle";
+    let help = "Idle buckets that Envoys have to abandon";
     out.counter("sluicegate_quota_abandoned", help, stats.abandoned.count());
     let help = "Streams, buckets and shares that were not served, and operations that the store did not answer, by reason";
     let mut family = out.family("sluicegate_quota_rejections", Kind::Counter, help);
