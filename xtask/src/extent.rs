@@ -15,6 +15,7 @@ pub(crate) enum Extent {
 pub(crate) const TESTS_OF_ALL: &[(&str, &str, &str)] = &[
     ("cli", "envoy::concurrency::", "Envoy"),
     ("cli", "envoy::envoy_", "Envoy"),
+    ("cli", "envoy::quota::", "Envoy"),
     ("cli", "envoy::script::", "Envoy"),
     ("cli", "envoy::spellings::", "Envoy"),
     ("cli", "platform::", "Prometheus, Node.js, proxies, Kubernetes, OpenTelemetry"),

@@ -9,7 +9,8 @@ use std::{collections::BTreeMap, env, fs, path::Path};
 use protox::prost::Message;
 
 /// The files that are compiled; what they import is found.
-const FILES: [&str; 1] = ["envoy/service/ratelimit/v3/rls.proto"];
+const FILES: [&str; 2] =
+    ["envoy/service/ratelimit/v3/rls.proto", "envoy/service/rate_limit_quota/v3/rlqs.proto"];
 
 /// The descriptors of all that was compiled, for reflection.
 const DESCRIPTORS: &str = "descriptors.bin";
@@ -46,6 +47,7 @@ fn generate(folder: &Path) -> BTreeMap<String, Vec<u8>> {
         .build_transport(false)
         .emit_package(false)
         .codec_path("crate::codec::MessageCodec")
+        .btree_map(".envoy.service.rate_limit_quota")
         .out_dir(&out)
         .compile_fds(descriptors.clone())
         .unwrap();

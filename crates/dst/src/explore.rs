@@ -46,7 +46,7 @@ struct Totals {
     /// Equal for equal seeds, in any order of the runs.
     hash: u64,
     /// Milliseconds of virtual time, and real time: of each kind.
-    times: [(u64, Duration); 4],
+    times: [(u64, Duration); KINDS.len()],
     /// The lowest seed with a violation, and the violation.
     violation: Option<(u64, String)>,
 }

@@ -12,6 +12,7 @@ mod meter;
 mod network;
 mod oracle;
 mod plan;
+mod quotas;
 mod random;
 mod redis_model;
 mod run;
@@ -44,7 +45,8 @@ usage: cargo xtask dst [--seeds N] [--from SEED] [--minutes M] [--jobs N] [--onl
   --seeds N      runs N seeds (1000), the first of which is --from (0)
   --minutes M    stops after M minutes
   --jobs N       runs seeds in N threads (1)
-  --only KINDS   runs only these kinds of seeds: processes (with one server), cluster, table, server
+  --only KINDS   runs only these kinds of seeds: processes (with one server), cluster, table, server,
+                 quotas
   --replay SEED  runs one seed, and prints what happens
   --script FILE  runs a script, and prints what happens
   --no-shrink    prints no script for a violation
@@ -72,7 +74,7 @@ fn command(arguments: &[String]) -> Result<bool> {
         jobs: 1,
         shrinks: true,
         marks: false,
-        kinds: [true; 4],
+        kinds: [true; KINDS.len()],
     };
     let (mut replayed, mut script): (Option<u64>, Option<Box<dyn AnyPlan>>) = (None, None);
     let mut words = arguments.iter();

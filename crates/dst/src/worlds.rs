@@ -7,6 +7,7 @@ use anyhow::Result;
 use crate::{
     event_log::{Output, RunOutcome},
     plan::{Plan, World},
+    quotas::Quotas,
     random::Random,
     run::run,
     server::Server,
@@ -16,7 +17,7 @@ use crate::{
 };
 
 /// The kinds of plans.
-pub(crate) const KINDS: [&str; 4] = ["processes", "cluster", "table", "server"];
+pub(crate) const KINDS: [&str; 5] = ["processes", "cluster", "table", "server", "quotas"];
 
 /// A plan of any world.
 pub(crate) trait AnyPlan: Display {
@@ -48,6 +49,7 @@ pub(crate) fn from_seed(seed: u64) -> Box<dyn AnyPlan> {
     let random = &Random::new(seed, "plan");
     match Random::new(seed, "kind").below(100) {
         0..20 => Box::new(Table::generate(seed, random)),
+        94..100 => Box::new(Quotas::generate(seed, random)),
         20..35 => Box::new(Server::generate(seed, random)),
         _ => Box::new(Shared::generate(seed, random)),
     }
@@ -58,6 +60,7 @@ pub(crate) fn read(script: &str) -> Result<Box<dyn AnyPlan>> {
     let names = |name| script.lines().any(|line| line.split_whitespace().next() == Some(name));
     Ok(match () {
         () if names(Table::NAME) => Box::new(script.parse::<Plan<Table>>()?),
+        () if names(Quotas::NAME) => Box::new(script.parse::<Plan<Quotas>>()?),
         () if names(Server::NAME) => Box::new(script.parse::<Plan<Server>>()?),
         () => Box::new(script.parse::<Plan<Shared>>()?),
     })

@@ -1,4 +1,4 @@
-//! Requests that Envoy sends to a rate limit service, and the responses: its protos as Rust.
+//! Messages between Envoy and a rate limit or quota service: its protos as Rust.
 //!
 //! `proto/` holds the parts of Envoy's files that are used, `src/generated/` the code that `cargo xtask
 //! codegen` generates from them; a test fails on drift. Names of packages, messages and numbers of
@@ -43,6 +43,11 @@ pub mod envoy {
         }
     }
     pub mod service {
+        pub mod rate_limit_quota {
+            pub mod v3 {
+                include!("generated/envoy.service.rate_limit_quota.v3.rs");
+            }
+        }
         pub mod ratelimit {
             pub mod v3 {
                 include!("generated/envoy.service.ratelimit.v3.rs");
@@ -58,7 +63,7 @@ pub mod envoy {
 
 pub use envoy::{
     config::core::v3::HeaderValue, extensions::common::ratelimit::v3 as descriptor,
-    service::ratelimit::v3 as rls,
+    service::rate_limit_quota::v3 as rlqs, service::ratelimit::v3 as rls, r#type::v3 as strategy,
 };
 
 /// The descriptors of all messages and services, as reflection serves them: a `FileDescriptorSet`.

@@ -203,6 +203,11 @@ impl RuleSetBuilder {
         Err(node.fault(format!("invalid policy {} {problem}", quoted(text))))
     }
 
+    /// The policy with this index.
+    pub(crate) fn policy_at(&self, index: usize) -> Option<&Policy> {
+        self.policies.get(index)
+    }
+
     fn policy_of_text(&mut self, node: &Node, text: &str) -> Result<usize, Fault> {
         if text.contains([':', '/', ',']) || text.contains(" per ") {
             return self.parse_policy(node, text);

@@ -43,7 +43,18 @@ struct CompiledRule {
     /// more than one.
     condition: u16,
     stop: bool,
-    uses_descriptors: bool,
+    scope: Scope,
+}
+
+/// What a rule applies to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Requests.
+    Requests,
+    /// Requests, and descriptors of Envoy: it uses the domain or an entry.
+    Descriptors,
+    /// Buckets of Envoy's quota service, and nothing else.
+    Quotas,
 }
 
 const NONE: u16 = u16::MAX;
@@ -90,7 +101,11 @@ impl CompiledRules {
                 part: part.flatten().unwrap_or(NONE),
                 condition: condition.unwrap_or(SEVERAL),
                 stop: rule.stop,
-                uses_descriptors: rule.uses_descriptors,
+                scope: match (rule.quota, rule.uses_descriptors) {
+                    (Some(_), _) => Scope::Quotas,
+                    (None, true) => Scope::Descriptors,
+                    (None, false) => Scope::Requests,
+                },
             });
         }
         all
@@ -125,9 +140,9 @@ fn share<K: Eq + std::hash::Hash, T: Clone>(
 }
 
 impl<'s> MatchedRule<'s> {
-    /// Whether it uses the domain or an entry of a descriptor.
-    pub(crate) const fn uses_descriptors(&self) -> bool {
-        self.compiled.uses_descriptors
+    /// What it applies to.
+    pub(crate) const fn scope(&self) -> Scope {
+        self.compiled.scope
     }
 
     /// Whether later rules do not apply if it does.

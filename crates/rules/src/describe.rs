@@ -77,6 +77,10 @@ impl RuleSet {
             description.lines.push(("with", rest));
         }
         self.overrides(&rule.overrides, &mut description);
+        let policy = rule.settings.policy.and_then(|index| self.policies.get(index));
+        if let (Some(quota), Some(policy)) = (rule.quota, policy) {
+            description.lines.push(("divided", quota.describe(policy)));
+        }
         if let Some(id) = &rule.hold_id {
             description
                 .lines

@@ -27,6 +27,7 @@ mod parse;
 mod path;
 mod prefix_index;
 mod query;
+mod quota;
 mod request;
 mod rule;
 mod set;
@@ -44,6 +45,7 @@ pub use evaluation::{
     RuleEvent, RuleOperation, RuleOutcome, check_keys, hold_answer, is_over_limit,
 };
 pub use example::Example;
+pub use quota::QuotaTerms;
 pub use request::{Headers, Request};
 pub use rule::{Charge, Charges, Match, Rule, Treatment};
 pub use set::{Matches, RuleSet};

@@ -16,6 +16,7 @@ use crate::{
     error::{Fault, quoted},
     key::KeyPart,
     prefix_index::Bytes,
+    quota::Quota,
     rule::{Level, Rule, Settings, Treatment},
     tree::{Fields, Kind, Node},
 };
@@ -24,6 +25,22 @@ use crate::{
 const MAX_PARTS: usize = 16;
 /// Maximum number of levels of a hierarchy.
 const MAX_LEVELS: usize = 8;
+
+/// Fields that a rule with `quota` cannot have, and why.
+const NOT_OF_QUOTAS: [&str; 10] = [
+    "levels",
+    "spread",
+    "hold_id",
+    "lease",
+    "unlimited",
+    "block",
+    "cost",
+    "shadow",
+    "on_error",
+    "stop",
+];
+const QUOTA_FIELDS: &str = "expected only `match`, `key`, `state`, `policy` and `overrides`, because Envoy enforces the limit \
+                            itself";
 
 type Levels = SmallVec<[Level; 1]>;
 
@@ -44,6 +61,13 @@ pub(crate) fn read(node: &Node, builder: &mut RuleSetBuilder) -> Result<Rule, Fa
         return Err(Fault::new(at, "invalid spread `true` without `levels`: expected both"));
     }
     let overrides = fields.read("overrides", |it| overrides(it, builder))?.flatten();
+    let quota = fields.read("quota", Quota::read)?.flatten();
+    if quota.is_some()
+        && let Some((name, node)) =
+            NOT_OF_QUOTAS.into_iter().find_map(|name| Some((name, fields.take(name)?)))
+    {
+        return Err(node.fault(format!("invalid `{name}` beside `quota`: {QUOTA_FIELDS}")));
+    }
     fields.finish()?;
 
     let mut levels = match (levels_node, key) {
@@ -93,6 +117,14 @@ pub(crate) fn read(node: &Node, builder: &mut RuleSetBuilder) -> Result<Rule, Fa
             return Err(node.fault(format!("invalid key part `path.{name}`: {message}")));
         }
     }
+    if let Some(quota) = quota {
+        check_quota(node, quota, builder, &settings, excepted)?;
+        if !uses_descriptors {
+            let message = "expected the domain or an entry of a descriptor in `match` or `key`, because it applies to buckets \
+                           of Envoy";
+            return Err(node.fault(format!("invalid rule with `quota`: {message}")));
+        }
+    }
     let limits = |settings: &Settings| settings.treatment.unwrap_or_default() == Treatment::Limit;
     if !limits(&settings) && !excepted.iter().any(|it| it.treatment == Some(Treatment::Limit)) {
         levels.clear();
@@ -106,10 +138,34 @@ pub(crate) fn read(node: &Node, builder: &mut RuleSetBuilder) -> Result<Rule, Fa
         overrides,
         levels,
         hold_id,
+        quota,
         stop,
         uses_descriptors,
         envoy: None,
     })
+}
+
+/// Checks that the policies of a rule with `quota` can be divided, and that its overrides have nothing but policies.
+fn check_quota(
+    node: &Node,
+    quota: Quota,
+    builder: &RuleSetBuilder,
+    settings: &Settings,
+    excepted: &[Settings],
+) -> Result<(), Fault> {
+    for settings in excepted {
+        let Settings { treatment, policy: _, cost, shadow, on_error } = settings;
+        let is_limit = matches!(treatment, None | Some(Treatment::Limit));
+        if !is_limit || cost.is_some() || shadow.is_some() || on_error.is_some() {
+            return Err(node.fault("invalid override beside `quota`: expected only `policy`"));
+        }
+    }
+    let policies = [settings].into_iter().chain(excepted).filter_map(|it| it.policy);
+    // A policy that is invalid has no index, and its error is recorded.
+    for policy in policies.filter_map(|index| builder.policy_at(index)) {
+        quota.terms(policy).map_err(|message| node.fault(message))?;
+    }
+    Ok(())
 }
 
 /// Checks that everything that limits has a policy, and that a hierarchy has its policies in its levels.

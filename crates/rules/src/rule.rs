@@ -14,6 +14,7 @@ use crate::{
     index::Index,
     key::KeyPart,
     prefix_index::Bytes,
+    quota::Quota,
     request::Request,
 };
 
@@ -138,6 +139,8 @@ pub struct Rule {
     pub(crate) levels: SmallVec<[Level; 1]>,
     /// The entry of a descriptor with the id of the hold. If set, the rule holds units from the begin of a request to its end.
     pub(crate) hold_id: Option<Attribute>,
+    /// If set, it applies to buckets of Envoy's quota service, and to nothing else.
+    pub(crate) quota: Option<Quota>,
     pub(crate) stop: bool,
     /// Whether it uses the domain or an entry of a descriptor: only such rules apply to Envoy's descriptors.
     pub(crate) uses_descriptors: bool,

@@ -5,11 +5,12 @@ use sluicegate_core::Policy;
 
 use crate::{
     attribute::Attribute,
-    compiled_rule::CompiledRules,
+    compiled_rule::{CompiledRules, Scope},
     envoy::{Descriptor, DomainTree},
     example::Example,
     index::Index,
     long_values::LongValues,
+    quota::QuotaTerms,
     request::{Others, Request},
     rule::{Match, Rule, Treatment},
 };
@@ -136,10 +137,10 @@ impl RuleSet {
     pub fn matches(&self, request: &Request<'_>) -> Matches<'_> {
         let mut matches = Matches::new();
         match request.others() {
-            None if !request.has_long_path() => self.find(request, false, &mut matches),
+            None if !request.has_long_path() => self.find(request, Scope::Requests, &mut matches),
             None => {
                 let long_values = LongValues::default();
-                self.find(&request.read_as(None, &long_values), false, &mut matches);
+                self.find(&request.read_as(None, &long_values), Scope::Requests, &mut matches);
             }
             Some(others) => self.find_in_all(request, others, &mut matches),
         }
@@ -162,10 +163,10 @@ impl RuleSet {
         matches: &mut Matches<'s>,
     ) {
         let long_values = LongValues::default();
-        self.find(&request.read_as(None, &long_values), false, matches);
+        self.find(&request.read_as(None, &long_values), Scope::Requests, matches);
         let read_as = |reading| {
             let mut found = Matches::new();
-            self.find(&request.read_as(Some(reading), &long_values), false, &mut found);
+            self.find(&request.read_as(Some(reading), &long_values), Scope::Requests, &mut found);
             found
         };
         for found in others.readings.iter().flat_map(read_as) {
@@ -183,17 +184,16 @@ impl RuleSet {
         }
     }
 
-    /// Adds the rules that match `request`; with `only_descriptors`, only those that use descriptors.
-    fn find<'s>(
-        &'s self,
-        request: &Request<'_>,
-        only_descriptors: bool,
-        matches: &mut Matches<'s>,
-    ) {
+    /// Adds the rules that match `request` and apply to this `scope`.
+    fn find<'s>(&'s self, request: &Request<'_>, scope: Scope, matches: &mut Matches<'s>) {
         for at in self.index.find(request) {
             let Some(rule) = self.compiled.get(at, &self.rules) else { continue };
             let known = || self.index.known(usize::try_from(at).ok()?);
-            if (only_descriptors && !rule.uses_descriptors()) || !rule.matches(request, known) {
+            let applies = match scope {
+                Scope::Requests => rule.scope() != Scope::Quotas,
+                scope => rule.scope() == scope,
+            };
+            if !applies || !rule.matches(request, known) {
                 continue;
             }
             let Some(found) = rule.match_request(request, &self.policies) else { continue };
@@ -213,6 +213,23 @@ impl RuleSet {
     #[must_use]
     pub fn descriptors(&self, domain: &str, descriptors: &[Descriptor<'_>]) -> Vec<Matches<'_>> {
         self.descriptors_as_found(domain, descriptors, |_| ())
+    }
+
+    /// The first rule with `quota` that applies to a bucket of Envoy's quota service, and how its limit is divided. The
+    /// rule applies to `entries` as one without `quota` does to those of a descriptor. Its match has one charge, whose key is
+    /// that of the limit.
+    #[must_use]
+    pub fn quota(&self, domain: &str, entries: &[(&str, &str)]) -> Option<(Match<'_>, QuotaTerms)> {
+        let mut matches = Matches::new();
+        self.find(&Request::descriptor(domain, entries), Scope::Quotas, &mut matches);
+        let found = matches.into_iter().next()?;
+        let terms = found.rule.quota?.terms(&found.charges.first()?.policy).ok()?;
+        Some((found, terms))
+    }
+
+    /// The rules with `quota`, in file order.
+    pub fn quotas(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().filter(|rule| rule.quota.is_some())
     }
 
     /// Like [`descriptors`](Self::descriptors), but calls `found` with the matches of each descriptor before it
@@ -239,7 +256,7 @@ impl RuleSet {
             }
             if !self.compiled.is_empty() {
                 let request = Request::descriptor(domain, descriptor.entries);
-                self.find(&request, true, matches);
+                self.find(&request, Scope::Descriptors, matches);
             }
             found(matches);
         }

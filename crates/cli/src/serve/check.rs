@@ -56,7 +56,14 @@ const NEEDS: [(&[&str], Need); 21] = [
         Need::Unless(&["http"], OFF, "it is a setting of HTTP"),
     ),
     (
-        &["grpc-tls-cert", "envoy-headers", "envoy-metadata", "grpc-max-age"],
+        &[
+            "grpc-tls-cert",
+            "envoy-headers",
+            "envoy-metadata",
+            "grpc-max-age",
+            "quota-max-streams",
+            "quota-max-buckets",
+        ],
         Need::Unless(&["grpc"], OFF, "it is a setting of gRPC"),
     ),
     (

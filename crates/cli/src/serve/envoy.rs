@@ -18,6 +18,12 @@ pub(super) struct Envoy {
     /// Close gRPC connections at about this age, to rebalance clients over servers; 0 disables it
     #[arg(long, value_name = "DURATION", default_value = values::span_text(EnvoyConfig::default().max_age), value_parser = values::seconds)]
     grpc_max_age: Duration,
+    /// Maximum number of Envoys that are assigned quotas at a time
+    #[arg(long, value_name = "COUNT", default_value_t = EnvoyConfig::default().max_quota_streams)]
+    quota_max_streams: usize,
+    /// Maximum number of quota buckets of one Envoy
+    #[arg(long, value_name = "COUNT", default_value_t = EnvoyConfig::default().max_quota_buckets)]
+    quota_max_buckets: usize,
 }
 
 const HEADERS: Choices<EnvoyHeaders> = &[
@@ -31,5 +37,7 @@ impl Envoy {
         config.headers = self.envoy_headers;
         config.metadata = self.envoy_metadata;
         config.max_age = self.grpc_max_age;
+        config.max_quota_streams = self.quota_max_streams;
+        config.max_quota_buckets = self.quota_max_buckets;
     }
 }

@@ -13,12 +13,21 @@ use sluicegate_proto::{
         RateLimitDescriptor,
         rate_limit_descriptor::{Entry, RateLimitOverride},
     },
+    rlqs::{
+        BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
+        rate_limit_quota_response::{
+            BucketAction,
+            bucket_action::{self, AbandonAction, QuotaAssignmentAction},
+        },
+        rate_limit_quota_usage_reports::BucketQuotaUsage,
+    },
     rls::{
         RateLimitRequest, RateLimitResponse,
         rate_limit_response::{
             Code, DescriptorStatus, Quota, RateLimit, quota::ExpirationSpecifier, rate_limit::Unit,
         },
     },
+    strategy::{RateLimitStrategy, TokenBucket, rate_limit_strategy::Strategy},
 };
 
 const REQUEST: &str = "0a0377656212220a0b0a047573657212036164610a060a04706174681204080710031a0308\
@@ -26,6 +35,10 @@ const REQUEST: &str = "0a0377656212220a0b0a047573657212036164610a060a04706174681
 const RESPONSE: &str = "080212130802120908f0a20410071a016e2204083d10051208080118ffffffff0f1a060a01\
                         6112016222060a01631a01ff2a020102320a0a080a017812031a01793a0908051202080\
                         91a0171";
+const REPORTS: &str = "0a0377656212180a0d0a0b0a047573657212036164611202080518ac022007120e0a080a060a01\
+                       6b12017612001801";
+const ACTIONS: &str = "0a240a0d0a0b0a0475736572120361646112131202080c1a0d1a0b0806120308cd021a0208010a\
+                       0c0a080a060a016b1201761a00";
 
 #[test]
 fn request_encodes_to_the_bytes_that_envoy_sends() {
@@ -92,6 +105,60 @@ fn response_encodes_to_the_bytes_that_envoy_reads() {
     };
     assert_eq!(hex(&response.encode_to_vec()), RESPONSE);
     assert_eq!(RateLimitResponse::decode(&*bytes(RESPONSE)).unwrap(), response);
+}
+
+fn bucket(key: &str, value: &str) -> Option<BucketId> {
+    Some(BucketId { bucket: [(key.to_owned(), value.to_owned())].into() })
+}
+
+fn seconds(seconds: i64) -> Option<Duration> {
+    Some(Duration { seconds, nanos: 0 })
+}
+
+#[test]
+fn reports_encode_to_the_bytes_that_envoy_sends() {
+    let usage = |bucket_id, elapsed, allowed, denied| BucketQuotaUsage {
+        bucket_id,
+        time_elapsed: seconds(elapsed),
+        num_requests_allowed: allowed,
+        num_requests_denied: denied,
+    };
+    let reports = RateLimitQuotaUsageReports {
+        domain: "web".into(),
+        bucket_quota_usages: vec![
+            usage(bucket("user", "ada"), 5, 300, 7),
+            usage(bucket("k", "v"), 0, 1, 0),
+        ],
+    };
+    assert_eq!(hex(&reports.encode_to_vec()), REPORTS);
+    assert_eq!(RateLimitQuotaUsageReports::decode(&*bytes(REPORTS)).unwrap(), reports);
+}
+
+#[test]
+fn actions_encode_to_the_bytes_that_envoy_reads() {
+    let tokens = TokenBucket {
+        max_tokens: 6,
+        tokens_per_fill: Some(333),
+        fill_interval: seconds(1),
+        name: String::new(),
+    };
+    let strategy = RateLimitStrategy { strategy: Some(Strategy::TokenBucket(tokens)) };
+    let assignment = QuotaAssignmentAction {
+        assignment_time_to_live: seconds(12),
+        rate_limit_strategy: Some(strategy),
+    };
+    let action = |bucket_id, action| BucketAction { bucket_id, bucket_action: Some(action) };
+    let actions = RateLimitQuotaResponse {
+        bucket_action: vec![
+            action(
+                bucket("user", "ada"),
+                bucket_action::BucketAction::QuotaAssignmentAction(assignment),
+            ),
+            action(bucket("k", "v"), bucket_action::BucketAction::AbandonAction(AbandonAction {})),
+        ],
+    };
+    assert_eq!(hex(&actions.encode_to_vec()), ACTIONS);
+    assert_eq!(RateLimitQuotaResponse::decode(&*bytes(ACTIONS)).unwrap(), actions);
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -257,6 +257,7 @@ fn rule(name: &str, at: Position, settings: Settings, envoy: EnvoyLimit) -> Rule
         overrides: None,
         levels: SmallVec::new(),
         hold_id: None,
+        quota: None,
         stop: false,
         uses_descriptors: false,
         envoy: Some(Box::new(envoy)),

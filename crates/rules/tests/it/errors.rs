@@ -127,7 +127,7 @@ fn rules_mistakes_name_the_position_the_value_and_what_is_valid() {
         ),
         (
             "rules:\n- {name: a, limit: x, block: true}",
-            "2:13: unknown field `limit` in a rule: expected `name`, `match`, `hold_id`, `policy`, `unlimited`, `block`, `lease`, `cost`, `shadow`, `on_error`, `stop`, `spread`, `state`, `key`, `levels` or `overrides`",
+            "2:13: unknown field `limit` in a rule: expected `name`, `match`, `hold_id`, `policy`, `unlimited`, `block`, `lease`, `cost`, `shadow`, `on_error`, `stop`, `spread`, `state`, `key`, `levels`, `overrides` or `quota`",
         ),
         (
             "rules:\n- {name: a, unlimited: 1}",

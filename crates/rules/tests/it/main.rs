@@ -15,6 +15,7 @@ mod incomplete;
 mod many;
 mod mistakes;
 mod native;
+mod quota;
 mod repeated;
 mod spellings;
 

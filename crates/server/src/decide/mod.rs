@@ -252,7 +252,8 @@ impl Decider {
         answers
     }
 
-    async fn decide_many_remote(
+    /// The same with a store elsewhere, for keys that no request waits for.
+    pub(crate) async fn decide_many_remote(
         &self,
         operations: &[KeyedOperation<'_>],
         now: Timestamp,

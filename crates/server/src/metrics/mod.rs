@@ -31,7 +31,7 @@ use crate::{
     },
     policies::rule_store::NamedCounters,
     protocols::http::{Access, BodyStream, Mount, MountedRequest, Problem, ReplyBody, text},
-    stats::{BOUNDS, Counter, Outcomes, ServerStats, Stats},
+    stats::{BOUNDS, Counter, Outcomes, QuotaStats, ServerStats, Stats},
     store::snapshots::SnapshotLog,
     telemetry::Telemetry,
 };
@@ -43,6 +43,8 @@ const MAX_FIRST: usize = 16 * 1024;
 /// Length in bytes after which a part of the counters of rules ends, and the longest text of one rule.
 const PAGE: usize = 4 * 1024;
 const MAX_RULE: usize = 2560;
+/// Maximum number of rules whose assigned rates are written.
+const MAX_QUOTA_RULES: usize = 32;
 /// Overhead of an unsent part, in bytes.
 const FRAME: usize = 512;
 /// Maximum number of parts at a time beyond the first, and their bytes: the unsent ones, the one that is being sent, and one
@@ -57,6 +59,7 @@ pub(crate) struct MetricSources {
     pub(crate) buffers: Arc<BufferBudget>,
     pub(crate) stats: Arc<ServerStats>,
     pub(crate) snapshots: Arc<SnapshotLog>,
+    pub(crate) quotas: Arc<QuotaStats>,
     pub(crate) telemetry: Option<Telemetry>,
 }
 
@@ -104,6 +107,7 @@ async fn render(
     clients(shared, &mut out);
     state(shared, &mut out);
     rules(shared, &mut out);
+    quotas(shared, &mut out);
     let dropped = shared.telemetry.as_ref().map_or(0, Telemetry::dropped);
     let help = "Trace spans that were not sent to the OpenTelemetry collector";
     out.counter("sluicegate_trace_spans_dropped", help, dropped);
@@ -325,6 +329,46 @@ fn rules(shared: &MetricSources, out: &mut Exposition) {
     let mut family = out.family("sluicegate_rules_reloads", Kind::Counter, help);
     family.sample(&[("outcome", "applied")], status.reloads);
     family.sample(&[("outcome", "failed")], status.failed);
+}
+
+/// Counters of Envoy's quota service.
+fn quotas(shared: &MetricSources, out: &mut Exposition) {
+    let stats = &*shared.quotas;
+    out.gauge(
+        "sluicegate_quota_streams",
+        "Envoys with a stream of the quota service",
+        stats.streams.count(),
+    );
+    out.gauge(
+        "sluicegate_quota_buckets",
+        "Buckets of Envoys with a share of a limit",
+        stats.buckets.count(),
+    );
+    let help = "Messages of Envoys to the quota service";
+    out.counter("sluicegate_quota_messages", help, stats.messages.count());
+    let help = "Usage reports of buckets in these messages";
+    out.counter("sluicegate_quota_reports", help, stats.reports.count());
+    let help = "Idle buckets that Envoys have to abandon";
+    out.counter("sluicegate_quota_abandoned", help, stats.abandoned.count());
+    let help = "Streams, buckets and shares that were not served, and operations that the store did not answer, by reason";
+    let mut family = out.family("sluicegate_quota_rejections", Kind::Counter, help);
+    for (reason, total) in [
+        ("streams", &stats.rejected_streams),
+        ("buckets", &stats.rejected_buckets),
+        ("slots", &stats.rejected_shares),
+        ("no_rule", &stats.without_rule),
+        ("invalid", &stats.invalid),
+        ("store", &stats.failed_operations),
+    ] {
+        family.sample(&[("reason", reason)], total.count());
+    }
+    let rules = shared.decider.rules.current();
+    let help = "Requests per second that Envoys may pass by their shares of a limit, by rule";
+    let mut family = out.family("sluicegate_quota_assigned", Kind::Gauge, help);
+    for rule in rules.rules.quotas().take(MAX_QUOTA_RULES) {
+        let milli = shared.decider.rules.counters.of_rule(rule.name()).assigned();
+        family.sample(&[("rule", rule.name())], milli as f64 / 1000.0);
+    }
 }
 
 fn state(shared: &MetricSources, out: &mut Exposition) {

@@ -22,7 +22,7 @@ use crate::{
         http::{self, HostNames, HttpContext},
         resp::{self, RespContext},
     },
-    stats::{SampledKeys, ServerStats},
+    stats::{QuotaStats, SampledKeys, ServerStats},
     store::{open::OpenStore, snapshots::SnapshotLog},
 };
 
@@ -64,6 +64,7 @@ pub(crate) struct Parts {
     pub(crate) buffers: Arc<BufferBudget>,
     pub(crate) stats: Arc<ServerStats>,
     pub(crate) snapshots: Arc<SnapshotLog>,
+    pub(crate) quotas: Arc<QuotaStats>,
     pub(crate) display: Arc<KeyDisplay>,
     pub(crate) dashboard: Arc<Broadcaster>,
     /// The secrets of RESP and HTTP, which are removed from `config`.
@@ -111,6 +112,7 @@ impl Parts {
             buffers,
             stats,
             snapshots,
+            quotas: Arc::default(),
             display,
             dashboard,
             password,
@@ -163,6 +165,9 @@ impl Parts {
             config: self.config.envoy.clone(),
             fallback_denial: self.config.fallback_denial,
             input_timeout: self.config.timeouts.input,
+            buffers: Arc::clone(&self.buffers),
+            quotas: Arc::clone(&self.quotas),
+            started: self.decider.now(),
             telemetry: self.config.telemetry.clone(),
         };
         envoy::service(context, self.web(self.config.envoy.max_age))
@@ -177,6 +182,7 @@ impl Parts {
             buffers: Arc::clone(&self.buffers),
             stats: Arc::clone(&self.stats),
             snapshots: Arc::clone(&self.snapshots),
+            quotas: Arc::clone(&self.quotas),
             telemetry: self.config.telemetry.clone(),
         }));
         mounts.extend(dashboard::mounts(&self.dashboard));

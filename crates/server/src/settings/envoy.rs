@@ -27,6 +27,10 @@ pub struct EnvoyConfig {
     /// A connection is ended at about this age, after its calls are answered, so that clients
     /// redistribute over servers; zero: never. Default: never.
     pub max_age: Duration,
+    /// Maximum number of streams of the quota service, one for each Envoy. Default: 1000.
+    pub max_quota_streams: usize,
+    /// Maximum number of buckets that one of them reports. Default: 20 000.
+    pub max_quota_buckets: usize,
 }
 
 /// Headers that Envoy adds to responses.
@@ -49,6 +53,8 @@ impl Default for EnvoyConfig {
             headers: EnvoyHeaders::default(),
             metadata: false,
             max_age: Duration::ZERO,
+            max_quota_streams: 1000,
+            max_quota_buckets: 20_000,
         }
     }
 }

@@ -7,6 +7,7 @@ mod cause;
 mod counter;
 mod heavy_hitters;
 mod key_sampler;
+mod quotas;
 mod sampled_keys;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ pub(crate) use self::{
     counter::Counter,
     heavy_hitters::{FadedTime, HeavyHitter, HeavyHitters, MAX_SAMPLED_KEY, UNIT},
     key_sampler::{KeySampler, KeySamples, LatencyHistogram},
+    quotas::QuotaStats,
     sampled_keys::{Busiest, KeyFilter, KeyPage, SAMPLING_LINGER, SampledKeys, Scale},
 };
 

@@ -2,6 +2,7 @@
 
 mod concurrency;
 pub(crate) mod proxy;
+mod quota;
 mod script;
 mod spellings;
 

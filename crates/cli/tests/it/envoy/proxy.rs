@@ -50,11 +50,22 @@ impl Envoy {
         upstream: &Upstream,
         change: impl Fn(&str) -> String,
     ) -> Self {
+        Self::start_with("envoy.yaml", name, sluicegate, upstream, change)
+    }
+
+    /// The same with another file of the example.
+    pub(super) fn start_with(
+        file: &str,
+        name: &str,
+        sluicegate: &str,
+        upstream: &Upstream,
+        change: impl Fn(&str) -> String,
+    ) -> Self {
         let folder =
             std::env::temp_dir().join(format!("sluicegate-envoy-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let (_, port) = sluicegate.rsplit_once(':').unwrap();
-        let text = example("envoy.yaml");
+        let text = example(file);
         for own in ["port_value: 9901", "port_value: 10000", "port_value: 8081"] {
             assert_eq!(text.matches(own).count(), 1, "{own}");
         }

@@ -55,7 +55,7 @@ use self::{
 pub(crate) use self::{
     connection_bytes::ConnectionBytes,
     limits::{MAX_HEAD, MAX_PENDING},
-    request::{BodyError, RequestBody},
+    request::{BodyError, RequestBody, StreamedBytes},
 };
 use crate::{
     TimeoutConfig,

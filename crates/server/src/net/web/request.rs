@@ -2,6 +2,10 @@
 
 use std::{
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll},
 };
 
@@ -23,8 +27,21 @@ pub(crate) struct RequestBody {
     received: usize,
     /// Whether the rest is dropped as it arrives.
     discards: bool,
+    /// Whether the bytes so far were processed, if it is a stream of messages.
+    streamed: Option<StreamedBytes>,
     /// The bytes of the head of its request: names, values, path and query.
     pub(crate) head_size: usize,
+}
+
+/// Releases the bytes of a body that is a stream of messages, when a message was processed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StreamedBytes(Arc<AtomicBool>);
+
+impl StreamedBytes {
+    /// The bytes so far were processed.
+    pub(crate) fn release(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Why a body cannot be read to its end.
@@ -41,7 +58,12 @@ pub(crate) enum BodyError {
 
 impl RequestBody {
     pub(super) const fn new(incoming: Incoming, bytes: ConnectionBytes, head_size: usize) -> Self {
-        Self { incoming, bytes, received: 0, discards: false, head_size }
+        Self { incoming, bytes, received: 0, discards: false, streamed: None, head_size }
+    }
+
+    /// Makes it a stream of messages, whose bytes count only until they were processed.
+    pub(crate) fn stream(&mut self) -> StreamedBytes {
+        self.streamed.get_or_insert_default().clone()
     }
 
     /// Drops the rest as it arrives.
@@ -72,6 +94,9 @@ impl Body for RequestBody {
             }
             Poll::Ready(Some(Ok(frame))) => frame,
         };
+        if this.streamed.as_ref().is_some_and(|it| it.0.swap(false, Ordering::Relaxed)) {
+            this.received = 0;
+        }
         if !this.discards {
             this.received += frame.data_ref().map_or(0, Bytes::len);
             if this.received > FREE && !this.bytes.resize(this.received) {

@@ -25,11 +25,28 @@ pub(crate) struct RuleCounters {
     counts: [AtomicU64; RuleEvent::ALL.len()],
     /// Whether it is the name of a rule in a file.
     is_of_file: AtomicBool,
+    /// The rate that is assigned to Envoys under a quota, in thousandths of a request per second.
+    assigned: AtomicU64,
 }
 
 impl RuleCounters {
     pub(crate) fn add(&self, event: RuleEvent) {
         self.counts[event as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts `count` events.
+    pub(crate) fn add_many(&self, event: RuleEvent, count: u64) {
+        self.counts[event as usize].fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// A share under a quota changes, in thousandths of a request per second.
+    pub(crate) fn reassign(&self, before: u64, after: u64) {
+        self.assigned.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+    }
+
+    /// The rate that is assigned to Envoys under a quota, in thousandths of a request per second.
+    pub(crate) fn assigned(&self) -> u64 {
+        self.assigned.load(Ordering::Relaxed)
     }
 
     pub(crate) fn count(&self, event: RuleEvent) -> u64 {
@@ -79,6 +96,13 @@ impl RuleCounterMap {
                 counters.is_of_file.store(true, Ordering::Relaxed);
             }
         }
+    }
+
+    /// The counters of a rule in a file.
+    pub(crate) fn of_rule(&self, name: &str) -> Arc<RuleCounters> {
+        let name = &name[..name.floor_char_boundary(MAX_METRIC_NAME)];
+        let names = self.names.read();
+        Arc::clone(names.counters.get(name).unwrap_or(&self.others))
     }
 
     /// Counts events of the rule that is called `name` in metrics.

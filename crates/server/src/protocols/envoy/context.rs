@@ -2,7 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{EnvoyConfig, FallbackDenial, decide::Decider, telemetry::Telemetry};
+use sluicegate_core::Timestamp;
+
+use crate::{
+    EnvoyConfig, FallbackDenial, budgets::buffers::BufferBudget, decide::Decider,
+    stats::QuotaStats, telemetry::Telemetry,
+};
 
 /// The parts of the server that calls of the rate limit service use.
 #[derive(Debug)]
@@ -12,6 +17,11 @@ pub(crate) struct EnvoyContext {
     pub(crate) fallback_denial: FallbackDenial,
     /// How long a call may be incomplete; zero: any time.
     pub(crate) input_timeout: Duration,
+    /// Memory for all clients.
+    pub(crate) buffers: Arc<BufferBudget>,
+    pub(crate) quotas: Arc<QuotaStats>,
+    /// When the server was started.
+    pub(crate) started: Timestamp,
     /// Records spans, if it is to.
     pub(crate) telemetry: Option<Telemetry>,
 }

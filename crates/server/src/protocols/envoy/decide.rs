@@ -389,8 +389,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        EnvoyConfig, clock::ServerClock, decide::Decider, policies::rule_store::RuleStore,
-        store::open::OpenStore,
+        EnvoyConfig, budgets::buffers::BufferBudget, clock::ServerClock, decide::Decider,
+        policies::rule_store::RuleStore, store::open::OpenStore,
     };
 
     fn context() -> EnvoyContext {
@@ -402,6 +402,9 @@ mod tests {
             config: EnvoyConfig::default(),
             fallback_denial: FallbackDenial::default(),
             input_timeout: Duration::ZERO,
+            buffers: Arc::new(BufferBudget::new(1 << 20)),
+            quotas: Arc::default(),
+            started: Timestamp::EPOCH,
             telemetry: None,
         }
     }

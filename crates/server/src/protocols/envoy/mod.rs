@@ -10,6 +10,8 @@
 mod calls;
 mod context;
 mod decide;
+pub(crate) mod quota;
+mod quota_service;
 mod response;
 mod services;
 mod unit;

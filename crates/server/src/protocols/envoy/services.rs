@@ -16,9 +16,10 @@ use hyper::{
 };
 use sluicegate_proto::{
     DESCRIPTORS,
+    rlqs::rate_limit_quota_service_server::{RateLimitQuotaServiceServer, SERVICE_NAME as QUOTAS},
     rls::rate_limit_service_server::{RateLimitServiceServer, SERVICE_NAME},
 };
-use tokio::time::sleep;
+use tokio::{sync::watch, time::sleep};
 use tonic::{
     Code, Status,
     body::Body,
@@ -34,6 +35,7 @@ use tonic_health::{
 use super::{
     calls::{RateLimitCalls, is_our_fault},
     context::EnvoyContext,
+    quota_service::QuotaCalls,
 };
 use crate::{
     net::web::{BodyError, RequestBody},
@@ -42,9 +44,11 @@ use crate::{
 
 /// Longest message, in bytes: Envoy makes descriptors of headers, of which it accepts 60 KiB.
 const MAX_MESSAGE: usize = 128 * 1024;
+/// The same for the quota service, whose messages report all buckets of an Envoy.
+const MAX_REPORTS: usize = 2 * 1024 * 1024;
 /// The service names of health checks: the whole server, the service of the proto, and the name in
 /// envoyproxy/ratelimit.
-const NAMES: [&str; 3] = ["", SERVICE_NAME, "ratelimit"];
+const NAMES: [&str; 4] = ["", SERVICE_NAME, "ratelimit", QUOTAS];
 
 type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>>>>;
 type Dispatch = Box<dyn Fn(Request<CallBody>) -> ResponseFuture>;
@@ -56,6 +60,8 @@ pub(crate) struct Services {
     /// Each with the prefix of its paths.
     services: Vec<(String, Dispatch)>,
     health: HealthReporter,
+    /// Whether the server stops: streams end then.
+    stopping: watch::Sender<bool>,
     input_timeout: Duration,
 }
 
@@ -68,8 +74,12 @@ impl Services {
             Arc::clone(context),
             Arc::clone(stats),
         ));
+        let stopping = watch::Sender::new(false);
+        let quotas = QuotaCalls::new(Arc::clone(context), stopping.subscribe());
+        let quotas = RateLimitQuotaServiceServer::new(quotas);
         let mut services = vec![
             dispatch(limits.max_decoding_message_size(MAX_MESSAGE)),
+            dispatch(quotas.max_decoding_message_size(MAX_REPORTS)),
             dispatch(HealthServer::new(statuses).max_decoding_message_size(MAX_MESSAGE)),
         ];
         let reflection = || {
@@ -81,7 +91,7 @@ impl Services {
             services.push(dispatch(v1.max_decoding_message_size(MAX_MESSAGE)));
             services.push(dispatch(alpha.max_decoding_message_size(MAX_MESSAGE)));
         }
-        Self { services, health, input_timeout: context.input_timeout }
+        Self { services, health, stopping, input_timeout: context.input_timeout }
     }
 
     /// Sets the health.
@@ -90,13 +100,18 @@ impl Services {
         for name in NAMES {
             self.health.set_service_status(name, status).await;
         }
+        self.stopping.send_replace(!serving);
     }
 
     /// Answers a call.
     pub(crate) fn call(
         &self,
-        request: Request<RequestBody>,
+        mut request: Request<RequestBody>,
     ) -> impl Future<Output = Result<Response<Body>, Infallible>> + use<> {
+        if request.uri().path().trim_start_matches('/').starts_with(QUOTAS) {
+            let streamed = request.body_mut().stream();
+            request.extensions_mut().insert(streamed);
+        }
         let mut answer = match rejection(&request) {
             Some(rejection) => ready_answer(rejection),
             None => {

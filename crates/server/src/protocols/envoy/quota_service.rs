@@ -1,0 +1,278 @@
+//! Envoy's quota service (RLQS): the streams, each driven by a [`QuotaStream`].
+//!
+//! Invariants: a stream that is invalid, silent or above a maximum ends with a status, and costs nothing after that; a
+//! client that reads no messages gets none, and its assignments expire.
+
+use std::{
+    future::pending,
+    hash::{BuildHasher as _, RandomState},
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use futures_util::{FutureExt as _, Stream, stream::unfold};
+use sluicegate_core::{Answer, KeyedOperation, StoreError, Timestamp};
+use sluicegate_proto::{
+    rlqs::{
+        BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
+        rate_limit_quota_response::{
+            BucketAction,
+            bucket_action::{self, AbandonAction, QuotaAssignmentAction},
+        },
+        rate_limit_quota_service_server::RateLimitQuotaService,
+    },
+    strategy::{RateLimitStrategy, TokenBucket, rate_limit_strategy::Strategy},
+};
+use tokio::{
+    sync::watch,
+    task::yield_now,
+    time::{Instant, sleep, sleep_until},
+};
+use tonic::{Request, Response, Status, Streaming, async_trait};
+
+use super::{
+    context::EnvoyContext,
+    quota::{self, Action, HOLD, LIFETIME, QuotaStream, Usage},
+};
+use crate::{budgets::buffers::BufferReservation, net::web::StreamedBytes};
+
+/// A stream without a message for so long is ended: Envoy 1.40 sends one every 5 s.
+const MAX_SILENCE: Duration = Duration::from_secs(60);
+/// Messages that are answered together at most.
+const MAX_MESSAGES: usize = 4096;
+
+/// The quota service of one worker.
+#[derive(Debug)]
+pub(super) struct QuotaCalls {
+    context: Arc<EnvoyContext>,
+    stopping: watch::Receiver<bool>,
+}
+
+impl QuotaCalls {
+    pub(super) const fn new(context: Arc<EnvoyContext>, stopping: watch::Receiver<bool>) -> Self {
+        Self { context, stopping }
+    }
+}
+
+type Responses = Pin<Box<dyn Stream<Item = Result<RateLimitQuotaResponse, Status>> + Send>>;
+
+#[async_trait]
+impl RateLimitQuotaService for QuotaCalls {
+    type StreamRateLimitQuotasStream = Responses;
+
+    async fn stream_rate_limit_quotas(
+        &self,
+        mut request: Request<Streaming<RateLimitQuotaUsageReports>>,
+    ) -> Result<Response<Responses>, Status> {
+        let stats = &self.context.quotas;
+        let max = self.context.config.max_quota_streams;
+        if !stats.streams.try_add(max) {
+            stats.rejected_streams.add();
+            return Err(Status::resource_exhausted(format!(
+                "too many quota streams: expected at most {max}"
+            )));
+        }
+        let received = request.extensions_mut().remove::<StreamedBytes>();
+        let driver = Driver::new(self, request.into_inner(), received);
+        let responses = unfold(Some(driver), |driver| async {
+            let mut driver = driver?;
+            match driver.next().await {
+                Ok(response) => Some((Ok(response), Some(driver))),
+                Err(Some(status)) => Some((Err(status), None)),
+                Err(None) => None,
+            }
+        });
+        Ok(Response::new(Box::pin(responses)))
+    }
+}
+
+/// One stream with its Envoy.
+struct Driver {
+    context: Arc<EnvoyContext>,
+    stopping: watch::Receiver<bool>,
+    messages: Streaming<RateLimitQuotaUsageReports>,
+    /// The bytes that are counted for the message that arrives.
+    received: Option<StreamedBytes>,
+    stream: QuotaStream,
+    /// The memory of its buckets.
+    memory: BufferReservation,
+    /// When the last message arrived, and when the stream ends at the latest.
+    heard: Instant,
+    ends: Option<Instant>,
+}
+
+/// The end of a stream: the status, or `None` if Envoy has ended it.
+type End = Option<Status>;
+
+impl Driver {
+    fn new(
+        calls: &QuotaCalls,
+        messages: Streaming<RateLimitQuotaUsageReports>,
+        received: Option<StreamedBytes>,
+    ) -> Self {
+        let context = Arc::clone(&calls.context);
+        // A server with state in memory does not know what its predecessor has assigned.
+        let not_before =
+            if context.decider.is_local() { context.started + HOLD } else { Timestamp::EPOCH };
+        let max_buckets = context.config.max_quota_buckets;
+        let stream =
+            QuotaStream::new(stream_id(), not_before, max_buckets, Arc::clone(&context.quotas));
+        let heard = Instant::now();
+        let max_age = context.config.max_age;
+        Self {
+            memory: context.buffers.reserve_nothing(),
+            stopping: calls.stopping.clone(),
+            messages,
+            received,
+            stream,
+            heard,
+            ends: (!max_age.is_zero()).then(|| heard + max_age),
+            context,
+        }
+    }
+
+    /// The next message for Envoy.
+    async fn next(&mut self) -> Result<RateLimitQuotaResponse, End> {
+        loop {
+            self.wait().await.inspect_err(|end| {
+                if end.is_some() {
+                    self.context.quotas.invalid.add();
+                }
+            })?;
+            let now = self.context.decider.now();
+            if !self.stream.begin_turn(now) {
+                continue;
+            }
+            loop {
+                let operations = self.stream.operations();
+                if operations.is_empty() {
+                    break;
+                }
+                let answers = self.decide(&operations, now).await;
+                drop(operations);
+                self.stream.answers(self.context.decider.now(), answers);
+            }
+            let actions = self.stream.take_actions();
+            if !actions.is_empty() {
+                let bucket_action = actions.into_iter().map(encode).collect();
+                return Ok(RateLimitQuotaResponse { bucket_action });
+            }
+        }
+    }
+
+    /// Waits until the stream needs a turn. Takes all messages that have arrived.
+    async fn wait(&mut self) -> Result<(), End> {
+        let now = self.context.decider.now();
+        let turn = self.stream.next_turn(now).map(|at| at.since(now));
+        let silence = self.heard + MAX_SILENCE;
+        let ends = self.ends;
+        let end = async {
+            match ends {
+                Some(at) => sleep_until(at).await,
+                None => pending().await,
+            }
+        };
+        let message = tokio::select! {
+            biased;
+            _ = self.stopping.wait_for(|stops| *stops) => {
+                return Err(Some(Status::unavailable("the server stops")));
+            }
+            () = end => return Err(Some(Status::unavailable("the connection has reached its maximum age"))),
+            message = self.messages.message() => message,
+            () = sleep(turn.unwrap_or(MAX_SILENCE)), if turn.is_some() => return Ok(()),
+            () = sleep_until(silence) => {
+                return Err(Some(Status::deadline_exceeded(format!("no report in {MAX_SILENCE:?}"))));
+            }
+        };
+        let mut message = Some(message);
+        for _ in 0..MAX_MESSAGES {
+            let Some(next) = message else { break };
+            self.take(next?.ok_or(None)?)?;
+            message = self.messages.message().now_or_never();
+        }
+        Ok(())
+    }
+
+    /// Takes a message of reports.
+    fn take(&mut self, message: RateLimitQuotaUsageReports) -> Result<(), End> {
+        self.heard = Instant::now();
+        if let Some(received) = &self.received {
+            received.release();
+        }
+        let rules = self.context.decider.rules.current();
+        let counters = &self.context.decider.rules.counters;
+        let find = |domain: &str, bucket: &quota::BucketId| {
+            quota::find(&rules.rules, counters, domain, bucket)
+        };
+        let now = self.context.decider.now();
+        let usages = message.bucket_quota_usages.into_iter().map(|usage| Usage {
+            bucket: usage.bucket_id.unwrap_or_default().bucket,
+            allowed: usage.num_requests_allowed,
+            denied: usage.num_requests_denied,
+        });
+        let reported = self.stream.report(now, &message.domain, usages, &find);
+        reported.map_err(|error| Some(Status::invalid_argument(error.to_string())))?;
+        if !self.memory.resize(self.stream.bytes()) {
+            let text = "the memory for requests and replies is used up";
+            return Err(Some(Status::resource_exhausted(text)));
+        }
+        Ok(())
+    }
+
+    /// Applies the operations to the store.
+    async fn decide(
+        &self,
+        operations: &[KeyedOperation<'_>],
+        now: Timestamp,
+    ) -> Vec<Result<Answer, StoreError>> {
+        let decider = &self.context.decider;
+        if !decider.is_local() {
+            return decider.decide_many_remote(operations, now).await;
+        }
+        let (mut answers, mut start) = (Vec::with_capacity(operations.len()), now);
+        for &operation in operations {
+            if decider.is_late(start) {
+                yield_now().await;
+                start = decider.now();
+            }
+            answers.push(decider.decide(operation.into(), start).await);
+        }
+        answers
+    }
+}
+
+fn encode(Action { bucket, assignment }: Action) -> BucketAction {
+    let seconds = |seconds: u64| prost_types::Duration {
+        seconds: i64::try_from(seconds).unwrap_or(i64::MAX),
+        nanos: 0,
+    };
+    let action = match assignment {
+        None => bucket_action::BucketAction::AbandonAction(AbandonAction {}),
+        Some(it) => {
+            let tokens = TokenBucket {
+                max_tokens: it.max_tokens,
+                tokens_per_fill: Some(it.tokens_per_fill),
+                fill_interval: Some(seconds(it.fill_interval.into())),
+                name: String::new(),
+            };
+            bucket_action::BucketAction::QuotaAssignmentAction(QuotaAssignmentAction {
+                assignment_time_to_live: Some(seconds(LIFETIME.as_secs())),
+                rate_limit_strategy: Some(RateLimitStrategy {
+                    strategy: Some(Strategy::TokenBucket(tokens)),
+                }),
+            })
+        }
+    };
+    let bucket_id = Some(BucketId { bucket: (*bucket).clone() });
+    BucketAction { bucket_id, bucket_action: Some(action) }
+}
+
+/// A random id.
+fn stream_id() -> [u8; 16] {
+    let half = |number: u64| RandomState::new().hash_one(number).to_be_bytes();
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&half(0));
+    id[8..].copy_from_slice(&half(1));
+    id
+}
