@@ -14,6 +14,11 @@ pub enum DecisionFormat {
     /// The five integers of redis-cell: limited (1 or 0), limit, remaining, retry after in seconds (-1 if allowed,
     /// or if it can never pass), reset after in seconds. Seconds are rounded up.
     RedisCell,
+    /// The two integers of `INCREX`: the units in use, and those that this request of `cost` units has added.
+    Increment {
+        /// Its units.
+        cost: u32,
+    },
 }
 
 impl DecisionFormat {
@@ -23,6 +28,11 @@ impl DecisionFormat {
         match self {
             Self::Sluicegate => writer.integers(&decision.to_integers()),
             Self::RedisCell => writer.integers(&redis_cell_integers(decision)),
+            Self::Increment { cost } => {
+                let used = i64::from(decision.limit) - i64::from(decision.remaining);
+                let added = if decision.allowed() { i64::from(cost) } else { 0 };
+                writer.integers(&[used, added]);
+            }
         }
     }
 }

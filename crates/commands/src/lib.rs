@@ -32,9 +32,11 @@ pub use decision_format::{DecisionFormat, IntegersWriter, ReplyWriter, write_all
 pub use description::{KeyDescription, LimitDescription};
 pub use error::{CommandError, plain_error};
 pub use limits::{DEFAULT_TIMEOUT, MAX_INDEPENDENT_TAKES, MAX_SPAN};
-pub use policy_text::PolicyText;
+pub use policy_text::{PolicyText, SpanUnit};
 pub use policy_text_cache::{CacheMiss, PolicyTextCache, PolicyTextKey};
 pub use quote::quote;
 pub use repeated_keys::RepeatedKeys;
 pub use spec::{Argument, ArgumentKind, CommandSpec, Keys};
-pub use table::{parse, table, unknown_command};
+#[cfg(test)]
+pub(crate) use table::parse_increx;
+pub use table::{increx, parse, table, unknown_command};

@@ -35,6 +35,24 @@ pub enum PolicyText<'a> {
         /// In seconds.
         period: &'a [u8],
     },
+    /// The numbers of `INCREX`, which make up a fixed window.
+    Window {
+        /// Units per window.
+        limit: &'a [u8],
+        /// The length of the window.
+        span: &'a [u8],
+        /// Its unit.
+        unit: SpanUnit,
+    },
+}
+
+/// The unit of a length of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SpanUnit {
+    /// `EX`
+    Seconds,
+    /// `PX`
+    Milliseconds,
 }
 
 impl<'a> PolicyText<'a> {
@@ -43,7 +61,7 @@ impl<'a> PolicyText<'a> {
     pub fn name(self) -> Option<&'a [u8]> {
         match self {
             Self::Text(text) => text.strip_prefix(b"@"),
-            Self::Throttle { .. } => None,
+            Self::Throttle { .. } | Self::Window { .. } => None,
         }
     }
 
@@ -56,6 +74,7 @@ impl<'a> PolicyText<'a> {
             Self::Text([b'@', name @ ..]) => Err(CommandError::NoRules(quote(name))),
             Self::Text(text) => parse_policy(text),
             Self::Throttle { max_burst, count, period } => parse_throttle(max_burst, count, period),
+            Self::Window { limit, span, unit } => parse_window(limit, span, unit),
         }
     }
 }
@@ -76,4 +95,18 @@ fn parse_throttle(max_burst: &[u8], count: &[u8], period: &[u8]) -> Result<Polic
     let period = Duration::from_secs(period);
     let limit = Gcra::new(GcraName::Gcra, count, period, Some(burst), false).map_err(drain)?;
     Ok(Policy::from(Limit::Gcra(limit)))
+}
+
+fn parse_window(limit: &[u8], length: &[u8], unit: SpanUnit) -> Result<Policy, CommandError> {
+    let limit = units("UBOUND", limit, 1)?;
+    let period = match unit {
+        SpanUnit::Seconds => {
+            Duration::from_secs(span("EX", length, " of seconds", 1, MAX_PERIOD_SECONDS)?)
+        }
+        SpanUnit::Milliseconds => {
+            let most = MAX_PERIOD_SECONDS * 1000;
+            Duration::from_millis(span("PX", length, " of milliseconds", 1, most)?)
+        }
+    };
+    Ok(Policy::fixed_window(limit).per(period).build()?)
 }

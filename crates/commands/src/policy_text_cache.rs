@@ -7,7 +7,7 @@ use std::hash::{BuildHasher, Hasher};
 
 use ahash::RandomState;
 
-use crate::PolicyText;
+use crate::{PolicyText, SpanUnit};
 
 /// Entries of a cache.
 const CACHE_SLOTS: usize = 1024;
@@ -31,10 +31,18 @@ pub struct PolicyTextCache<T> {
     slots: Box<[Option<CacheSlot<T>>]>,
 }
 
+/// Which arguments a text is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TextKind {
+    Text,
+    Throttle,
+    Window(SpanUnit),
+}
+
 /// Key of a cached value: the arguments that make up a policy text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyTextKey<'a> {
-    throttle: bool,
+    kind: TextKind,
     parts: [&'a [u8]; 3],
 }
 
@@ -43,7 +51,7 @@ impl<'a> PolicyTextKey<'a> {
     /// empty, because a text has one part, and three only in `CL.THROTTLE`.
     #[must_use]
     pub const fn parts(parts: [&'a [u8]; 3]) -> Self {
-        Self { throttle: false, parts }
+        Self { kind: TextKind::Text, parts }
     }
 }
 
@@ -51,9 +59,12 @@ impl<'a> From<PolicyText<'a>> for PolicyTextKey<'a> {
     #[inline]
     fn from(text: PolicyText<'a>) -> Self {
         match text {
-            PolicyText::Text(text) => Self { throttle: false, parts: [text, b"", b""] },
+            PolicyText::Text(text) => Self { kind: TextKind::Text, parts: [text, b"", b""] },
             PolicyText::Throttle { max_burst, count, period } => {
-                Self { throttle: true, parts: [max_burst, count, period] }
+                Self { kind: TextKind::Throttle, parts: [max_burst, count, period] }
+            }
+            PolicyText::Window { limit, span, unit } => {
+                Self { kind: TextKind::Window(unit), parts: [limit, span, b""] }
             }
         }
     }
@@ -65,7 +76,7 @@ pub struct CacheMiss(usize);
 
 #[derive(Debug)]
 struct CacheSlot<T> {
-    throttle: bool,
+    kind: TextKind,
     /// The arguments, concatenated, and their lengths.
     bytes: Box<[u8]>,
     lengths: [usize; 3],
@@ -86,14 +97,14 @@ impl<T: Clone> PolicyTextCache<T> {
     /// The text is not cached: pass the [`CacheMiss`] to [`insert`](Self::insert).
     #[inline]
     pub fn get<'a>(&self, text: impl Into<PolicyTextKey<'a>>) -> Result<T, CacheMiss> {
-        let PolicyTextKey { throttle, parts } = text.into();
+        let PolicyTextKey { kind, parts } = text.into();
         let mut hasher = self.hasher.build_hasher();
         for part in parts {
             hasher.write(part);
         }
         let index = usize::try_from(hasher.finish() % CACHE_SLOTS as u64).unwrap_or_default();
         let slot = self.slots[index].as_ref();
-        let slot = slot.filter(|slot| slot.throttle == throttle && slot.has_parts(&parts));
+        let slot = slot.filter(|slot| slot.kind == kind && slot.has_parts(&parts));
         slot.map(|slot| slot.value.clone()).ok_or(CacheMiss(index))
     }
 
@@ -106,12 +117,12 @@ impl<T: Clone> PolicyTextCache<T> {
         text: impl Into<PolicyTextKey<'a>>,
         value: T,
     ) -> Option<T> {
-        let PolicyTextKey { throttle, parts } = text.into();
+        let PolicyTextKey { kind, parts } = text.into();
         let lengths = parts.map(<[u8]>::len);
         if lengths.iter().sum::<usize>() > MAX_TEXT {
             return Some(value);
         }
-        let slot = CacheSlot { throttle, bytes: parts.concat().into(), lengths, value };
+        let slot = CacheSlot { kind, bytes: parts.concat().into(), lengths, value };
         self.slots[miss.0].replace(slot).map(|old| old.value)
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     arguments::HostOptions,
     command::{Command, FromCommand, Parsed},
     commands::{
-        cl_throttle, sg_charge, sg_hold, sg_info, sg_mtake, sg_peek, sg_refund, sg_renew,
+        cl_throttle, increx, sg_charge, sg_hold, sg_info, sg_mtake, sg_peek, sg_refund, sg_renew,
         sg_reserve, sg_reset, sg_settle, sg_take, sg_takeall, sg_wait,
     },
     quote::quote,
@@ -42,6 +42,12 @@ pub fn table<T: FromCommand>() -> Vec<T> {
     ]
 }
 
+/// The command that only a server has, because some versions of Redis and Valkey have their own.
+#[must_use]
+pub fn increx<T: FromCommand>() -> T {
+    T::from_command::<increx::Increx>()
+}
+
 /// Parses `arguments`, which start with the name of a command of the [`table`], in any case.
 ///
 /// ```
@@ -67,6 +73,15 @@ pub fn parse<'a>(arguments: &[&'a [u8]], mut options: HostOptions) -> Parsed<'a,
     let rest = arguments.get(1..).unwrap_or_default();
     let parser = found.ok_or_else(|| unknown_command(name, rest))?;
     (parser.parse)(&mut options, arguments)
+}
+
+/// The same for [`increx`].
+#[cfg(test)]
+pub(crate) fn parse_increx<'a>(
+    arguments: &[&'a [u8]],
+    mut options: HostOptions,
+) -> Parsed<'a, HostOptions> {
+    increx::Increx::parse(&mut options, arguments)
 }
 
 /// A command that is parsed without a cache of policies.

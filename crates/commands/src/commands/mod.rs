@@ -1,6 +1,7 @@
 //! The commands on keys: one file each.
 
 pub(crate) mod cl_throttle;
+pub(crate) mod increx;
 pub(crate) mod sg_charge;
 pub(crate) mod sg_hold;
 pub(crate) mod sg_info;

@@ -135,6 +135,18 @@ fn charge_repeated_at_maximum_cost_saturates() {
     }
 }
 
+/// Its window is that of `SG.TAKE` under the same policy.
+#[test]
+fn increx_counts_in_a_fixed_window() {
+    let server = Running::new();
+    let mut peer = server.connect();
+    assert_eq!(peer.integers("INCREX user7 BYINT 2 UBOUND 3 EX 3600 ENX"), [2, 2]);
+    assert_eq!(peer.integers("INCREX user7 BYINT 2 UBOUND 3 EX 3600 ENX"), [2, 0]);
+    assert_eq!(peer.integers("SG.TAKE user7 fixed-window:3/1h")[..3], [1, 3, 0]);
+    assert_eq!(peer.integers("increx user7 ubound 3 px 3600000"), [3, 0]);
+    assert!(peer.error("INCREX user7 BYFLOAT 1 UBOUND 3 EX 9").contains("expected BYINT, UBOUND"));
+}
+
 #[test]
 fn cl_throttle_rounds_to_seconds() {
     let server = Running::new();

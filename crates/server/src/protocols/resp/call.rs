@@ -84,6 +84,7 @@ impl CommandTable {
     /// The shared commands, and those of the server alone.
     pub(super) fn new(of_server: impl IntoIterator<Item = &'static ServerCommand>) -> Self {
         let mut entries: Vec<TableEntry> = sluicegate_commands::table();
+        entries.push(sluicegate_commands::increx());
         let of_server = of_server.into_iter();
         entries.extend(of_server.map(|it| TableEntry { spec: &it.spec, run: Run::Server(it) }));
         assert!(entries.len() <= MAX_COMMANDS, "each command has a counter");
