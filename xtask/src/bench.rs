@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use crate::{install, python, shell, workspace};
 
 /// Comparisons that the crate `bench` can run.
-const COMPARISONS: [&str; 12] = [
+const COMPARISONS: [&str; 13] = [
     "memory",
     "resp",
     "http",
@@ -17,6 +17,7 @@ const COMPARISONS: [&str; 12] = [
     "redis",
     "module",
     "holds",
+    "quota",
     "tower",
     "python",
     "replay",
@@ -28,6 +29,7 @@ fn needs(comparison: &str) -> &'static [&'static str] {
     match comparison {
         "resp" => &["redis-server"],
         "redis" | "module" | "holds" => &["redis-server", "python3", "servers"],
+        "quota" => &["redis-server", "python3", "envoy"],
         "replay" => &["goaccess"],
         "all" => &["redis-server", "python3", "servers", "goaccess"],
         _ => &[],
