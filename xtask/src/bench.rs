@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use crate::{install, javascript, python, shell, workspace};
 
 /// Comparisons that the crate `bench` can run.
-const COMPARISONS: [&str; 14] = [
+const COMPARISONS: [&str; 15] = [
     "memory",
     "resp",
     "http",
@@ -18,6 +18,7 @@ const COMPARISONS: [&str; 14] = [
     "module",
     "fleet",
     "holds",
+    "quota",
     "tower",
     "python",
     "javascript",
@@ -30,6 +31,7 @@ fn needs(comparison: &str) -> &'static [&'static str] {
     match comparison {
         "resp" | "fleet" => &["redis-server"],
         "redis" | "module" | "holds" => &["redis-server", "python3", "servers"],
+        "quota" => &["redis-server", "python3", "envoy"],
         "replay" => &["goaccess"],
         "all" => &["redis-server", "python3", "servers", "goaccess"],
         _ => &[],

@@ -31,6 +31,8 @@ mod ours;
 #[cfg(target_os = "linux")]
 mod pin;
 #[cfg(target_os = "linux")]
+mod quota;
+#[cfg(target_os = "linux")]
 mod redis;
 #[cfg(target_os = "linux")]
 mod replay;
@@ -57,6 +59,7 @@ sluicegate-bench WHAT [--quick]
   module   the module in Redis and Valkey, compared with redis-cell, SET and our scripts
   fleet    eight servers on one Redis that lease units, compared with asking each time and an eighth each
   holds    holds and settles, compared with takes
+  quota    one limit that three Envoys divide by the quota service
   tower    the Tower middleware in memory, compared with tower_governor
   replay   an access log through `sluicegate simulate`, compared with GoAccess
   all      all of them
@@ -67,6 +70,7 @@ work; the figures are not meaningful.
 Commands that benchmarks start:
   grow SUBJECT KEYS   one store, from empty to KEYS keys
   echo ADDRESS        the server that only echoes, over HTTP/1.1
+  quota-serve GRPC HTTP STORE RULES   the server, on these ports, with its state in STORE
   grpc-echo ADDRESS   the rate limit service that only echoes
   tower-hold          a hold by the layer of tower, in a process of its own
   baseline [ADDRESS]  the baseline server, by default on a free port";
@@ -91,6 +95,9 @@ fn run(arguments: &[&str]) -> io::Result<()> {
         ["baseline"] => return resp::serve_baseline(None),
         ["baseline", address] => return resp::serve_baseline(Some(address)),
         ["grpc-echo", address] => return grpc::serve_echo(address),
+        ["quota-serve", grpc, http, store, rules] => {
+            return quota::serve(grpc, http, store, rules);
+        }
         ["tower-hold"] => return tower::hold_one(false),
         ["tower-hold", "--quick"] => return tower::hold_one(true),
         [what] => (*what, false),
@@ -107,6 +114,7 @@ fn run(arguments: &[&str]) -> io::Result<()> {
         "module" => &[module::run],
         "fleet" => &[fleet::run],
         "holds" => &[holds::run],
+        "quota" => &[quota::run],
         "tower" => &[tower::run],
         "replay" => &[replay::run],
         "all" => &[

@@ -5,6 +5,7 @@ mod calls;
 pub(crate) mod client;
 mod malformed;
 mod metrics;
+mod quotas;
 mod rules;
 mod services;
 #[cfg(target_os = "linux")]
