@@ -4,7 +4,6 @@
 //! builds the standard library from its sources.
 
 use std::{
-    ffi::OsString,
     fs,
     path::{Path, PathBuf},
     process::Command,
@@ -89,7 +88,7 @@ fn debian() -> Result<Command> {
     let mut cargo = shell::calling_cargo(DEBIAN_CARGO);
     // Building the standard library is unstable, and this compiler is otherwise a stable one.
     cargo.env("RUSTC_BOOTSTRAP", "1").env("RUSTC", DEBIAN_RUSTC).env_remove("RUSTUP_TOOLCHAIN");
-    let linker = OsString::from(format!("target.{TARGET}.linker=\"wasm-ld\""));
-    cargo.args(["-Zbuild-std=std,panic_abort", "--config"]).arg(linker);
+    cargo.env("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", "wasm-ld");
+    cargo.arg("-Zbuild-std=std,panic_abort");
     Ok(cargo)
 }

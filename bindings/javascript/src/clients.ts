@@ -20,12 +20,13 @@ export type RedisClient = Calling | Sending | BunClient;
 
 /** ioredis, iovalkey. */
 interface Calling {
-  call(command: string, ...args: (string | Buffer | number)[]): Promise<unknown>;
+  // Each client has its own types of arguments.
+  call(command: string, ...args: never[]): Promise<unknown>;
 }
 
 /** node-redis: a client, or a cluster, which finds the node of a key. */
 interface Sending {
-  // Its clients and clusters differ in their arguments.
+  // The same, and clusters take a key first.
   sendCommand(...args: never[]): Promise<unknown>;
 }
 
@@ -47,7 +48,7 @@ export function transportOf(client: RedisClient): Transport {
 function calling(client: Calling): Transport {
   const send = (to: Calling, words: readonly Word[]): Promise<unknown> => {
     const [command, ...rest] = words;
-    return to.call(command as string, ...rest.map(buffered));
+    return (to.call as (...args: unknown[]) => Promise<unknown>).call(to, command, ...rest.map(buffered));
   };
   return {
     send: (words) => send(client, words),

@@ -40,7 +40,7 @@ export interface KeyedCost {
   readonly cost: number;
 }
 
-/** What the module exports. */
+/** @internal What the module exports. */
 interface Exports {
   readonly memory: WebAssembly.Memory;
   input(length: number): number;
@@ -113,7 +113,7 @@ const NO_BYTES = new Uint8Array();
 
 let compiled: WebAssembly.Module | undefined;
 
-/** One instance of the module. */
+/** @internal One instance of the module. */
 export class Core {
   readonly wasm: Exports;
   #bytes: Uint8Array;
@@ -291,7 +291,7 @@ export { NO_BYTES };
 
 let stateless: Core | undefined;
 
-/** An instance without state, for policies. */
+/** @internal An instance without state, for policies. */
 export function shared(): Core {
   stateless ??= new Core();
   return stateless;

@@ -1,3 +1,5 @@
+/// <reference lib="esnext.disposable" preserve="true" />
+
 /** Units that are held until they are settled. */
 
 import { Code, type KeyedCost, type Operation } from "./core.js";

@@ -1,3 +1,5 @@
+/// <reference lib="esnext.disposable" preserve="true" />
+
 /** The limiter: what a user calls. */
 
 import { idBytes, known, micros, units } from "./arguments.js";

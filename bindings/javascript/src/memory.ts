@@ -13,7 +13,7 @@ export interface Usage {
   readonly maxBytes: number;
 }
 
-/** A store in this process, which answers now. */
+/** @internal A store in this process, which answers now. */
 export class MemoryStore implements Store {
   readonly core = new Core();
   readonly #clock: Clock;

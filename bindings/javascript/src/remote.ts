@@ -40,7 +40,7 @@ const TEST_PREFIX = "sg:test:";
 /** Microseconds after which to try again after a fallback denial. */
 const RETRY_AFTER = 100_000;
 
-/** A store elsewhere. It has its own core, for the denial cache, the fallback and the policies. */
+/** @internal A store elsewhere. It has its own core, for the denial cache, the fallback and the policies. */
 export class RemoteStore implements Store {
   #core: Core | undefined;
   readonly #transport: Transport;
@@ -177,7 +177,7 @@ export class RemoteStore implements Store {
     let query = core.wasm.begin_query(core.key(key), this.#clock.now());
     let integers: readonly number[] | undefined;
     try {
-      const answer = answerOf(await this.#send(commandOf(key, named([{ key, policy, cost }])[0]?.policy ?? policy, operation), isHold ? MAX_ATTEMPTS : 1));
+      const answer = answerOf(await this.#send(commandOf(key, partsOf(policy)[0], operation), isHold ? MAX_ATTEMPTS : 1));
       if (recordsReply(code, policy)) ({ integers } = answer);
       return answer;
     } catch (error) {

@@ -54,6 +54,8 @@ interface Pending {
 class Connection implements Transport {
   readonly #address: Address;
   #socket: Promise<Socket> | undefined;
+  /** The socket that the commands in flight are on. */
+  #live: Socket | undefined;
   #pending: Pending[] = [];
   #written: Buffer[] = [];
   #retryAt = 0;
@@ -81,8 +83,8 @@ class Connection implements Transport {
 
   #write(socket: Socket, words: readonly Word[]): Promise<unknown> {
     return new Promise((resolve, reject) => {
-      if (socket.destroyed) {
-        reject(new Error("the connection is closed"));
+      if (socket !== this.#live) {
+        reject(new Error("the connection was closed"));
         return;
       }
       this.#pending.push({ resolve, reject });
@@ -102,6 +104,7 @@ class Connection implements Transport {
       const wait = this.#retryAt - performance.now();
       if (wait > 0) await new Promise((resolve) => setTimeout(resolve, wait));
       const socket = await this.#open();
+      this.#live = socket;
       const parser = new Parser();
       socket.on("data", (bytes: Buffer) => this.#read(socket, parser, bytes));
       socket.on("close", () => this.#lost(socket, new Error("the connection was closed")));
@@ -110,6 +113,7 @@ class Connection implements Transport {
       await Promise.all(this.#address.greeting.map((words) => this.#write(socket, words)));
       return socket;
     } catch (error) {
+      this.#live?.destroy();
       this.#socket = undefined;
       this.#retryAt = performance.now() + RECONNECT_MS;
       throw error;
@@ -151,6 +155,9 @@ class Connection implements Transport {
 
   #lost(socket: Socket, error: Error): void {
     socket.destroy();
+    // An earlier socket may end after the next one is open.
+    if (socket !== this.#live) return;
+    this.#live = undefined;
     this.#socket = undefined;
     const pending = this.#pending;
     this.#pending = [];

@@ -6,7 +6,7 @@ import type { SluicegateError } from "./errors.js";
 /** A value now, or later. */
 export type Maybe<T> = T | Promise<T>;
 
-/** A store of state, which decides each request atomically. An error is thrown now, or later. */
+/** @internal A store of state, which decides each request atomically. An error is thrown now, or later. */
 export interface Store {
   /** The core that reads policies and describes decisions. */
   readonly core: Core;

@@ -54,6 +54,16 @@ test("programs_in_typescript_compile", () => {
   assert.equal(status, 0, stdout);
 });
 
+test("types_need_those_of_node_or_of_browsers", () => {
+  const file = `${FOLDER}/alone.ts`;
+  writeFileSync(file, 'import { Limiter, type Hold } from "sluicegate";\nexport const hold: Promise<Hold> = Limiter.inMemory().hold("k", "concurrency:1/30s");\n');
+  for (const [lib, types] of [["es2022", "node"], ["es2022,dom", ""]]) {
+    const options = ["--noEmit", "--strict", "--target", "es2022", "--lib", lib, "--types", types, "--module", "nodenext"];
+    const { status, stdout } = spawnSync(process.execPath, [`${PACKAGE}node_modules/typescript/bin/tsc`, ...options, "--ignoreConfig", file], { encoding: "utf8", cwd: PACKAGE });
+    assert.equal(status, 0, stdout);
+  }
+});
+
 test("types_fit_the_frameworks_and_their_packages", () => {
   const file = `${FOLDER}/types.ts`;
   writeFileSync(

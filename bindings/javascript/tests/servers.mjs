@@ -2,8 +2,10 @@
 
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { existsSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { createConnection, createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 export const ROOT = fileURLToPath(new URL("../../../", import.meta.url));
@@ -82,6 +84,25 @@ export function redisPrograms() {
 
 export function startRedis(program = "redis-server", options = []) {
   return started(program, (port) => ["--port", `${port}`, "--save", "", "--bind", "127.0.0.1", "--loglevel", "warning", ...options]);
+}
+
+/** A cluster of three primaries. Returns their servers. */
+export async function startCluster(program = "redis-server") {
+  const folder = mkdtempSync(join(tmpdir(), "sluicegate-cluster-"));
+  process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
+  const nodes = [];
+  for (let index = 0; index < 3; index += 1) {
+    const path = join(folder, String(index));
+    mkdirSync(path);
+    // The port of its bus is not one of those that the system picks.
+    nodes.push(await startRedis(program, ["--cluster-enabled", "yes", "--cluster-port", String(await freePort()), "--dir", path]));
+  }
+  const addresses = nodes.map((it) => `127.0.0.1:${it.port}`);
+  const { status, stdout, stderr } = spawnSync("redis-cli", ["--cluster", "create", ...addresses, "--cluster-yes"], { encoding: "utf8" });
+  if (status !== 0) throw new Error(stdout + stderr);
+  const ask = (node, ...words) => spawnSync("redis-cli", ["-p", `${node.port}`, ...words], { encoding: "utf8" }).stdout;
+  await until(() => nodes.every((node) => ask(node, "CLUSTER", "INFO").includes("cluster_state:ok")));
+  return nodes;
 }
 
 /** On a free port, unless one is given. */

@@ -4,8 +4,8 @@ import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 
 import Valkey from "iovalkey";
-import { Redis } from "ioredis";
-import { createClient } from "redis";
+import { Cluster, Redis } from "ioredis";
+import { createClient, createCluster } from "redis";
 import {
   CorruptState,
   InvalidKey,
@@ -19,7 +19,7 @@ import {
   StoreUnavailable,
 } from "sluicegate";
 import { histories, replay } from "./histories.mjs";
-import { freePort, redisPrograms, startRedis, startSluicegate } from "./servers.mjs";
+import { freePort, redisPrograms, startCluster, startRedis, startSluicegate } from "./servers.mjs";
 
 const COUNT = process.env.SLUICEGATE_HISTORY_COUNT ?? "1450";
 const NO_RETRY = { maxRetriesPerRequest: 0, retryStrategy: () => 20, lazyConnect: true };
@@ -145,6 +145,42 @@ for (const [engine, program] of Object.entries(redisPrograms())) {
   });
 }
 
+describe("cluster", () => {
+  let nodes;
+  before(async () => (nodes = await startCluster()));
+  after(async () => {
+    for (const node of nodes) await node.stop();
+  });
+
+  const open = {
+    async ioredis() {
+      const client = new Cluster(nodes.map((it) => ({ host: "127.0.0.1", port: it.port })));
+      return { client, close: () => client.disconnect() };
+    },
+    async "node-redis"() {
+      const client = createCluster({ rootNodes: nodes.map((it) => ({ url: `redis://127.0.0.1:${it.port}` })) });
+      await client.connect();
+      return { client, close: () => client.destroy() };
+    },
+  };
+  for (const [name, connect] of Object.entries(open)) {
+    test(`${name}_decides_each_key_on_its_node`, async () => {
+      const { client, close } = await connect();
+      const limiter = Limiter.redis(client, { keyPrefix: `${name}:`, timeout: 10_000 });
+      const keys = Array.from({ length: 60 }, (_, index) => `user${index}`);
+      for (const allowed of [true, false]) {
+        const decisions = await Promise.all(keys.map((key) => limiter.take(key, "gcra:1/1h")));
+        assert.deepEqual(decisions.map((it) => it.allowed), keys.map(() => allowed));
+      }
+      const policy = "gcra:1/1h";
+      assert.equal((await limiter.takeAll([{ key: "{acme}:user7", policy }, { key: "{acme}", policy }])).allowed, true);
+      assert.equal((await limiter.peek("{acme}", policy)).allowed, false);
+      await assert.rejects(limiter.takeAll(keys.slice(10, 14).map((key) => ({ key, policy }))), (error) => error instanceof OperationError && /hash|slot/.test(error.message));
+      close();
+    });
+  }
+});
+
 describe("server", () => {
   let server;
   before(async () => (server = await startSluicegate()));
@@ -184,6 +220,18 @@ describe("server", () => {
     }
     await Promise.all(pending);
     console.log(`figure: ${turns} decisions on a server, 0 differ`);
+  });
+
+  test("clients_of_redis_speak_its_commands", async () => {
+    for (const open of Object.values(CLIENTS)) {
+      const { client, close } = await open(server.port);
+      const limiter = Limiter.redis(client, { keyPrefix: `${open.name}:`, timeout: 5000 });
+      // Functions have no time zone but UTC.
+      assert.equal((await limiter.take("zone", "fixed-window:1/day:tz=Europe/Berlin")).allowed, true);
+      assert.equal((await limiter.takeAll([{ key: "a", policy: "gcra:1/1h" }, { key: "b", policy: "gcra:2/1h" }])).key, 0);
+      assert.equal(await limiter.reset("zone"), true);
+      close();
+    }
   });
 
   test("named_policies_of_its_rules_are_known", async () => {

@@ -1,8 +1,8 @@
 //! What crosses the boundary: one buffer in, numbers and text out.
 
-use std::{cell::RefCell, fmt::Write as _};
+use std::{cell::RefCell, fmt::Write as _, time::Duration};
 
-use sluicegate_core::{Answer, Decision, OperationError, Source, Timestamp};
+use sluicegate_core::{Answer, Decision, OperationError, Outcome, Retry, Source, Timestamp};
 
 /// Exports functions to the host. Elsewhere, for checks and tests, they are functions of Rust: some have the names of those of a
 /// C library.
@@ -147,10 +147,24 @@ impl Exchange {
     }
 }
 
+/// The integers of [`Decision::to_integers`]. Spans are computed as `f64`, because integers of 128 bits are slow here.
 fn put(numbers: &mut [f64], decision: &Decision) {
-    for (number, integer) in numbers.iter_mut().zip(decision.to_integers()) {
-        *number = from_integer(integer);
-    }
+    let micros =
+        |span: Duration| from_micros(span.as_secs()) * 1e6 + f64::from(span.subsec_micros());
+    let [retry, delay] = match decision.outcome {
+        Outcome::Allow { delay } => [0.0, micros(delay)],
+        Outcome::Deny { retry: Retry::After(wait) } => [micros(wait), 0.0],
+        Outcome::Deny { retry: Retry::Never } => [-1.0, 0.0],
+    };
+    numbers.copy_from_slice(&[
+        f64::from(u8::from(decision.allowed())),
+        f64::from(decision.limit),
+        f64::from(decision.remaining),
+        retry,
+        micros(decision.reset_after),
+        delay,
+        from_usize(decision.binding),
+    ]);
 }
 
 fn decision_of(numbers: &[f64]) -> Option<Decision> {
@@ -192,11 +206,6 @@ const fn to_integer(number: f64) -> i64 {
 )]
 const fn to_usize(number: f64) -> usize {
     number as usize
-}
-
-/// An integer of a decision, which is less than 2^53.
-const fn from_integer(integer: i64) -> f64 {
-    integer as f64
 }
 
 /// A number of bytes or keys, which is less than 2^53.

@@ -3,8 +3,9 @@
 use slab::Slab;
 use sluicegate_core::{OnError, Operation, PreparedPolicy};
 use sluicegate_fallback::FallbackPolicy;
+use sluicegate_memory::NumberedPolicy;
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 
 use crate::exchange::{self, Exchange, POLICY_ERROR, Status, exported, from_micros};
 
@@ -16,6 +17,8 @@ pub(crate) type Policies = Slab<Policy>;
 pub(crate) struct Policy {
     pub(crate) prepared: PreparedPolicy,
     pub(crate) fallback: FallbackPolicy,
+    /// Its number in the table, once it has one.
+    pub(crate) numbered: OnceCell<NumberedPolicy>,
 }
 
 thread_local! {
@@ -35,7 +38,7 @@ exported! {
             match prepared(&utf8(text), &utf8(&rest[..on_error_length])) {
                 Ok(prepared) => {
                     let fallback = FallbackPolicy::new(&prepared);
-                    let policy = Policy { prepared, fallback };
+                    let policy = Policy { prepared, fallback, numbered: OnceCell::new() };
                     let handle = POLICIES.with_borrow_mut(|policies| policies.insert(policy));
                     i32::try_from(handle).expect("there is no memory for 2^31 policies")
                 }

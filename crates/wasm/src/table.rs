@@ -37,10 +37,10 @@ exported! {
     pub fn apply(code: u32, key_length: usize, id_length: usize, policy: usize, cost: u32, span: f64, now: f64) -> Status {
         with(|exchange, policies, table| {
             let (key, rest) = exchange.input.split_at(key_length);
-            let (now, policy) = (time(now), &policies[policy].prepared);
-            let policy = table.numbered(policy, now);
+            let (now, policy) = (time(now), &policies[policy]);
+            let policy = policy.numbered.get_or_init(|| table.prepare(policy.prepared.policy(), now));
             let operation = operation(code, &rest[..id_length], cost, span);
-            let decided = table.apply_numbered(key, &policy, now, operation);
+            let decided = table.apply_numbered(key, policy, now, operation);
             exchange.decided(&decided)
         })
     }
