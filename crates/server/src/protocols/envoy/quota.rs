@@ -271,7 +271,6 @@ enum StepKind {
     OpenDemand(u32, u32),
     RenewDemand,
     SettleDemand,
-    PeekDemand,
     RenewPiece(u32),
     SettlePiece(u32),
     PeekUnits,
@@ -499,11 +498,10 @@ impl QuotaStream {
                     step(hold, StepKind::SettleDemand);
                 }
                 bucket.demand_hold = None;
+                // Who asks for nothing gets nothing, whatever others ask for.
                 if demand > 0 {
                     step(self.next_hold, StepKind::OpenDemand(self.next_hold, demand));
                     self.next_hold += 1;
-                } else {
-                    step(0, StepKind::PeekDemand);
                 }
             }
         }
@@ -744,7 +742,7 @@ impl Bucket {
                 self.demand_hold = None;
                 due.total = used(remaining);
             }
-            (StepKind::RenewDemand | StepKind::PeekDemand, outcome) => {
+            (StepKind::RenewDemand, outcome) => {
                 due.total = outcome.remaining().map_or(ALL_DEMAND, used);
             }
             (StepKind::SettleDemand, _) => {}
@@ -783,7 +781,6 @@ impl Bucket {
             StepKind::OpenDemand(_, cost) => (demand, &ledgers.demand, hold(cost)),
             StepKind::RenewDemand => (demand, &ledgers.demand, renew),
             StepKind::SettleDemand => (demand, &ledgers.demand, settle),
-            StepKind::PeekDemand => (demand, &ledgers.demand, Operation::Peek(1)),
             StepKind::RenewPiece(_) => (units, &ledgers.units, renew),
             StepKind::SettlePiece(_) => (units, &ledgers.units, settle),
             StepKind::PeekUnits => (units, &ledgers.units, Operation::Peek(1)),

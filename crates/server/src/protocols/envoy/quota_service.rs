@@ -42,6 +42,9 @@ const MAX_SILENCE: Duration = Duration::from_secs(60);
 /// Messages that are answered together at most.
 const MAX_MESSAGES: usize = 4096;
 
+/// Operations that are sent to a store elsewhere at a time.
+const MAX_BATCH: usize = 512;
+
 /// The quota service of one worker.
 #[derive(Debug)]
 pub(super) struct QuotaCalls {
@@ -228,7 +231,11 @@ impl Driver {
     ) -> Vec<Result<Answer, StoreError>> {
         let decider = &self.context.decider;
         if !decider.is_local() {
-            return decider.decide_many_remote(operations, now).await;
+            let mut answers = Vec::with_capacity(operations.len());
+            for operations in operations.chunks(MAX_BATCH) {
+                answers.extend(decider.decide_many_remote(operations, now).await);
+            }
+            return answers;
         }
         let (mut answers, mut start) = (Vec::with_capacity(operations.len()), now);
         for &operation in operations {
