@@ -62,9 +62,13 @@ pub(crate) fn pack(folder: &Path) -> Result<PathBuf> {
 pub(crate) fn bench(arguments: &[&str]) -> Result<()> {
     install::ensure_some(&["redis-server"])?;
     build()?;
+    let mut module = shell::cargo();
+    module.current_dir(workspace::root()).args(["build", "--locked", "--profile", "production"]);
+    shell::run(module.args(["-p", "sluicegate-module"]))?;
+    let module = workspace::root().join("target/production/libsluicegate_module.so");
     let mut node = Command::new("node");
-    node.current_dir(package()).env("PATH", path()?).args(["--expose-gc", "bench/bench.mjs"]);
-    shell::run(node.args(arguments))
+    node.current_dir(package()).env("PATH", path()?).env("SLUICEGATE_MODULE", module);
+    shell::run(node.arg("bench/bench.mjs").args(arguments))
 }
 
 fn package() -> PathBuf {

@@ -44,6 +44,9 @@ const CLIENTS = {
   },
 };
 
+/** A connection of the limiter itself. */
+CLIENTS.url = async (port) => ({ client: `redis://127.0.0.1:${port}/1`, close: () => undefined });
+
 /** Scripts take times up to 2^51, and windows of calendars from 1970 on; functions know no time zone but UTC. */
 function inFunctions(history) {
   return history.every(({ now, policy }) => now > 0 && now < 2 ** 51 && !/tz=(?!UTC)/.test(policy));
@@ -223,9 +226,10 @@ describe("server", () => {
   });
 
   test("clients_of_redis_speak_its_commands", async () => {
-    for (const open of Object.values(CLIENTS)) {
+    for (const [name, open] of Object.entries(CLIENTS)) {
+      if (name === "url") continue;
       const { client, close } = await open(server.port);
-      const limiter = Limiter.redis(client, { keyPrefix: `${open.name}:`, timeout: 5000 });
+      const limiter = Limiter.redis(client, { keyPrefix: `${name}:`, timeout: 5000 });
       // Functions have no time zone but UTC.
       assert.equal((await limiter.take("zone", "fixed-window:1/day:tz=Europe/Berlin")).allowed, true);
       assert.equal((await limiter.takeAll([{ key: "a", policy: "gcra:1/1h" }, { key: "b", policy: "gcra:2/1h" }])).key, 0);
@@ -272,6 +276,7 @@ describe("server", () => {
   test("invalid_settings_are_named", () => {
     assert.throws(() => Limiter.server("http://127.0.0.1"), SettingsError);
     assert.throws(() => Limiter.server("nonsense"), /invalid URL `nonsense`: expected redis:/);
+    assert.throws(() => Limiter.redis("redis://127.0.0.1/x"), /invalid database `\/x`: expected a number/);
     assert.throws(() => Limiter.redis({}), /invalid client of type `object`: expected one of ioredis/);
     assert.throws(() => Limiter.redis({ call() {} }, { deadline: 5 }), /unknown setting `deadline`: expected one of timeout/);
   });
