@@ -35,12 +35,13 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
         let mut cargo = shell::cargo();
         shell::run(cargo.current_dir(workspace::root()).args(["build", "--locked"]).args(words))?;
     }
-    if !arguments.is_empty() {
-        let mut node = Command::new("node");
-        node.current_dir(package()).env("PATH", path()?).arg("--test");
-        return shell::run(node.args(arguments));
+    let mut test = npm()?;
+    if arguments.is_empty() {
+        test.args(["run", "--silent", "test"]);
+    } else {
+        test.args(["exec", "--offline", "--", "node", "--test"]).args(arguments);
     }
-    shell::run(npm()?.args(["run", "--silent", "test"]))
+    shell::run(test.env("VALKEY_SERVER", install::valkey_server()?))
 }
 
 /// Builds the module, and compiles the package around it.
