@@ -35,12 +35,13 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
         let mut cargo = shell::cargo();
         shell::run(cargo.current_dir(workspace::root()).args(["build", "--locked"]).args(words))?;
     }
-    if !arguments.is_empty() {
-        let mut node = Command::new("node");
-        node.current_dir(package()).env("PATH", path()?).arg("--test");
-        return shell::run(node.args(arguments));
+    let mut test = npm()?;
+    if arguments.is_empty() {
+        test.args(["run", "--silent", "test"]);
+    } else {
+        test.args(["exec", "--offline", "--", "node", "--test"]).args(arguments);
     }
-    shell::run(npm()?.args(["run", "--silent", "test"]))
+    shell::run(test.env("VALKEY_SERVER", install::valkey_server()?))
 }
 
 /// Builds the module, and compiles the package around it.
@@ -62,9 +63,13 @@ pub(crate) fn pack(folder: &Path) -> Result<PathBuf> {
 pub(crate) fn bench(arguments: &[&str]) -> Result<()> {
     install::ensure_some(&["redis-server"])?;
     build()?;
+    let mut module = shell::cargo();
+    module.current_dir(workspace::root()).args(["build", "--locked", "--profile", "production"]);
+    shell::run(module.args(["-p", "sluicegate-module"]))?;
+    let module = workspace::root().join("target/production/libsluicegate_module.so");
     let mut node = Command::new("node");
-    node.current_dir(package()).env("PATH", path()?).args(["--expose-gc", "bench/bench.mjs"]);
-    shell::run(node.args(arguments))
+    node.current_dir(package()).env("PATH", path()?).env("SLUICEGATE_MODULE", module);
+    shell::run(node.arg("bench/bench.mjs").args(arguments))
 }
 
 fn package() -> PathBuf {

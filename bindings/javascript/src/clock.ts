@@ -2,7 +2,7 @@
 
 /** A source of the time. */
 export interface Clock {
-  /** Whole microseconds since the Unix epoch. */
+  /** Microseconds since the Unix epoch. A fraction is cut off. */
   now(): number;
 }
 
@@ -14,11 +14,15 @@ export class SystemClock implements Clock {
   #offset = Number.NaN;
 
   now(): number {
-    const elapsed = performance.now();
-    if (Number.isNaN(this.#offset)) this.#offset = Date.now() - elapsed;
-    return Math.floor((this.#offset + elapsed) * 1000);
+    const micros = (monotonic.now() + this.#offset) * 1000;
+    if (micros === micros) return micros;
+    this.#offset = Date.now() - monotonic.now();
+    return this.now();
   }
 }
+
+/** In Node, each reading of the global calls a function. */
+const monotonic = performance;
 
 /** A clock for tests, which moves only when it is told to. */
 export class ManualClock implements Clock {

@@ -47,7 +47,7 @@ export function allOf(keys: readonly KeyedCost[], { code, span, id }: Operation)
 
 /** The words of a command. `at` is the time to send, in microseconds, for a store with a test clock. */
 export function wordsOf({ name, keys, each, options }: Command, dialect: Dialect, at: number | undefined): Word[] {
-  const time = at === undefined ? [] : ["AT", String(at)];
+  const time = at === undefined ? [] : ["AT", String(Math.floor(at))];
   const isAll = name === "takeall";
   if (dialect === "functions") {
     return ["FCALL", `sg_${name}`, String(keys.length), ...keys, ...each.flat(), ...options, ...time];

@@ -88,8 +88,11 @@ export class Limiter {
     return new LocalLimiter(settings);
   }
 
-  /** A limiter in Redis or Valkey, through a client of ioredis, iovalkey, node-redis or Bun: with the Sluicegate module, or by functions. */
-  static redis(client: RedisClient, settings: RemoteSettings = {}): Limiter {
+  /**
+   * A limiter in Redis or Valkey, with the Sluicegate module or by functions: through a client of ioredis, iovalkey, node-redis or Bun; or through a
+   * connection of its own to one node, at `redis://HOST`, `rediss://HOST` (TLS) or `unix:///PATH`.
+   */
+  static redis(client: RedisClient | string, settings: RemoteSettings = {}): Limiter {
     const store = RemoteStore.of(client, settings);
     return new Limiter(() => store, settings.onError);
   }

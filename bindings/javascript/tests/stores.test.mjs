@@ -44,6 +44,9 @@ const CLIENTS = {
   },
 };
 
+/** A connection of the limiter itself. */
+CLIENTS.url = async (port) => ({ client: `redis://127.0.0.1:${port}/1`, close: () => undefined });
+
 /** Scripts take times up to 2^51, and windows of calendars from 1970 on; functions know no time zone but UTC. */
 function inFunctions(history) {
   return history.every(({ now, policy }) => now > 0 && now < 2 ** 51 && !/tz=(?!UTC)/.test(policy));
@@ -58,8 +61,8 @@ for (const [engine, program] of Object.entries(redisPrograms())) {
     for (const [name, open] of Object.entries(CLIENTS)) {
       test(`${name}_decides_as_oracle`, async () => {
         const { client, close } = await open(server.port);
-        const isMain = engine === "redis" && name === "ioredis";
-        const count = isMain ? COUNT : "60";
+        // One client takes all histories on each engine.
+        const count = name === "ioredis" ? COUNT : "60";
         const found = [...histories("traces"), ...histories("7000000", count), ...histories("holds", "8000000", count)].filter(inFunctions);
         // Several at a time, each with a clock of its own.
         let [steps, next] = [0, 0];
@@ -223,9 +226,10 @@ describe("server", () => {
   });
 
   test("clients_of_redis_speak_its_commands", async () => {
-    for (const open of Object.values(CLIENTS)) {
+    for (const [name, open] of Object.entries(CLIENTS)) {
+      if (name === "url") continue;
       const { client, close } = await open(server.port);
-      const limiter = Limiter.redis(client, { keyPrefix: `${open.name}:`, timeout: 5000 });
+      const limiter = Limiter.redis(client, { keyPrefix: `${name}:`, timeout: 5000 });
       // Functions have no time zone but UTC.
       assert.equal((await limiter.take("zone", "fixed-window:1/day:tz=Europe/Berlin")).allowed, true);
       assert.equal((await limiter.takeAll([{ key: "a", policy: "gcra:1/1h" }, { key: "b", policy: "gcra:2/1h" }])).key, 0);
@@ -272,6 +276,7 @@ describe("server", () => {
   test("invalid_settings_are_named", () => {
     assert.throws(() => Limiter.server("http://127.0.0.1"), SettingsError);
     assert.throws(() => Limiter.server("nonsense"), /invalid URL `nonsense`: expected redis:/);
+    assert.throws(() => Limiter.redis("redis://127.0.0.1/x"), /invalid database `\/x`: expected a number/);
     assert.throws(() => Limiter.redis({}), /invalid client of type `object`: expected one of ioredis/);
     assert.throws(() => Limiter.redis({ call() {} }, { deadline: 5 }), /unknown setting `deadline`: expected one of timeout/);
   });
@@ -319,6 +324,20 @@ describe("store that is unavailable", () => {
       assert.ok(performance.now() < end);
     }
     assert.equal((await limiter.peek("held", "fixed-window:4/1h")).remaining, 3);
+  });
+
+  test("hold_that_is_aborted_in_flight_is_cancelled", async () => {
+    const limiter = Limiter.server(`redis://127.0.0.1:${server.port}`, { timeout: 20_000 });
+    assert.equal((await limiter.peek("aborted", "concurrency:1/1h")).allowed, true);
+    server.pause();
+    const abort = new AbortController();
+    const holds = limiter.hold("aborted", "concurrency:1/1h", { signal: abort.signal });
+    // The command is sent in this turn.
+    await new Promise((resolve) => setTimeout(resolve));
+    abort.abort(new Error("enough"));
+    server.resume();
+    await assert.rejects(holds, /enough/);
+    assert.equal((await limiter.peek("aborted", "concurrency:1/1h")).allowed, true);
   });
 
   test("limiter_default_applies_to_policies_that_do_not_say", async () => {
