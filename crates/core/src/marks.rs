@@ -34,10 +34,6 @@ marks! {
     RequestBeforeOpenWindow,
     /// Holds expire in different windows of the calendar.
     CalendarWindowEndsWithOpenHolds,
-    /// A log is so long that copies share its events.
-    LogIsShared,
-    /// An event that copies share changes in one of them.
-    SharedEventChanges,
     /// A denied request counts (`count=all`).
     DenialIsRecorded,
     /// A denied request stores the state under its own policy.

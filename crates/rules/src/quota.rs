@@ -43,7 +43,7 @@ pub(crate) struct Quota {
 /// let (found, terms) = rules.quota("shop", &[("route", "api")]).expect("the rule applies");
 /// assert_eq!(found.rule.name(), "api");
 /// assert_eq!((terms.slots, terms.max_tokens), (16, 6));
-/// assert!(terms.slots * terms.base + terms.units * terms.unit_tokens <= 1000);
+/// assert!(terms.slots * terms.base + terms.units * terms.unit_tokens <= 1000 * terms.fill_interval);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -7,17 +7,8 @@
 
 use std::{collections::VecDeque, ops::ControlFlow, sync::Arc};
 
-use crate::reached;
-
 /// Number of events up to which a log is copied whole, and which are not worth a part.
-const SHORT: usize = if cfg!(test) {
-    2
-} else if cfg!(debug_assertions) {
-    // So that the logs of a simulation are long.
-    16
-} else {
-    2048
-};
+const SHORT: usize = if cfg!(test) { 2 } else { 2048 };
 
 /// An event of a log.
 #[derive(Clone, Copy, Debug)]
@@ -219,7 +210,6 @@ impl Events {
             while let Some(mut event) = shared.parts.back().and_then(|it| it.iter().last()).copied()
             {
                 let flow = change(&mut event);
-                reached!(SharedEventChanges);
                 shared.pop_part();
                 shared.own.push_front(event);
                 if flow.is_break() {
@@ -263,7 +253,6 @@ impl Shared {
         self.own.shrink_to_fit();
         let events = Arc::new(std::mem::take(&mut self.own));
         debug_assert!(!events.is_empty(), "no part is empty");
-        reached!(LogIsShared);
         self.parts.push_back(EventRange { start: 0, end: events.len(), events });
     }
 
