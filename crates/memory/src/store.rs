@@ -22,9 +22,7 @@ use crate::{
     overflow::{self, Left, OverflowTable},
     page_arena::PageArena,
     policy_table::PolicyTable,
-    segment::{
-        Bucket, HashedKey, KeyBuckets, LockedSegment, SEGMENT_BYTES, SLOTS, SlotIndex, SlotRef,
-    },
+    segment::{HashedKey, KeyBuckets, LockedSegment, SEGMENT_BYTES, SLOTS, SlotIndex, SlotRef},
     shard::{SHARDS, Shard, Shards},
     slot::{MAX_SINCE, OVERFLOW, Slot, Tat},
     slot_codec::{SlotCodec, WindowCodec},
@@ -184,7 +182,7 @@ impl MemoryStore {
         for shard in 0..SHARDS {
             let buckets =
                 self.shards.by_index(shard).segment(self.shards.first_hash(shard)).buckets();
-            for slot in buckets.iter().flat_map(Bucket::slots) {
+            for slot in buckets.iter().flat_map(|it| it.slots()) {
                 if slot.policy_number() == number && slot.second != 0 && !slot.is_marked() {
                     assert!(slot.tat().has_come(since), "a number is used again too early");
                     is_stored = true;
