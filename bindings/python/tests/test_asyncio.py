@@ -362,6 +362,15 @@ async def test_wait_cancelled_after_its_reply_gives_its_units_back(moment, redis
     pytest.fail(f"{await limiter.peek(key, 'token-bucket:100/1h')}")
 
 
+@pytest.fixture
+def interrupts():
+    """SIGINT raises KeyboardInterrupt, also in a process of the background, which is started to ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 def test_wait_ended_by_a_signal_gives_its_units_back(redis_url):
     policy = "gcra:1/1h"
     for limiter in [Limiter.in_memory(), Limiter.connect(redis_url, timeout=20)]:
