@@ -94,8 +94,10 @@ class Provider:
 
     async def _answer(self, path: str, request: dict, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         self.requests.append(request)
-        content = request["messages"][-1]["content"] if "messages" in request else request["input"]
-        plan = json.loads(content if isinstance(content, str) else content[0])
+        content = request.get("messages") or request["input"]
+        while not isinstance(content, str):
+            content = content[-1] if isinstance(content, list) else content.get("content") or content["text"]
+        plan = json.loads(content)
         number = self._seen.get(plan["call"], 0)
         self._seen[plan["call"]] = number + 1
         kind = plan["plan"][min(number, len(plan["plan"]) - 1)]

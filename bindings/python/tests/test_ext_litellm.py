@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import json
 import math
 import os
 import random
@@ -237,7 +238,7 @@ async def test_proxy_settles_what_the_provider_counts(proxy, provider, books):
     for call in calls:
         for name in call.names:
             for unit, units in call.charged(provider).items():
-                expected[*name, unit] += units
+                expected[(*name, unit)] += units
         counted += call.counted(provider)
     await asyncio.to_thread(books.wait_until_nothing_is_held, names)
     assert {name: books.used(*name) - before[name] for name in expected} == dict(expected)
@@ -337,6 +338,36 @@ def test_client_that_asks_for_no_usage_gets_none(proxy, provider):
     assert "usage" not in lines
     asked = Call(62_000_001, ["answer"], team="usage", stream=True)
     assert '"total_tokens":14' in post(proxy, asked, stream_options={"include_usage": True}).text
+
+
+def test_calls_of_all_kinds_are_settled(proxy, provider, books):
+    calls = {}
+
+    def ask(path, number, body):
+        plan = message(63_000_000 + number, ["answer"])[0]["content"]
+        [calls[number]] = [Call(63_000_000 + number, ["answer"], team=f"kind{number}")]
+        headers = {"Authorization": f"Bearer k.u.kind{number}"}
+        body = {"model": "large", **body(plan)}
+        response = httpx.post(f"{proxy.url}{path}", json=body, headers=headers, timeout=60, trust_env=False)
+        assert response.status_code == 200, response.text
+        until(lambda: books.held("team", f"kind{number}", "tokens") == 0)
+        counted = calls[number].counted(provider)
+        assert counted["requests"] == 1
+        assert {unit: books.used("team", f"kind{number}", unit) for unit in WIDE} == dict(counted)
+
+    ask("/v1/embeddings", 0, lambda plan: {"input": plan})
+    ask("/v1/responses", 1, lambda plan: {"input": plan})
+    ask("/v1/messages", 2, lambda plan: {"messages": [{"role": "user", "content": plan}], "max_tokens": 20})
+    ask("/v1/messages", 3, lambda plan: {"messages": [{"role": "user", "content": plan}], "max_tokens": 20, "model": "small"})
+
+
+def test_model_that_is_no_key_is_an_error_of_the_client(proxy):
+    call = Call(64_000_000, ["answer"], team="model")
+    headers = {"Authorization": "Bearer k.u.model", "Content-Type": "application/json"}
+    for model in ("x" * 70_000, "\ud800"):
+        body = json.dumps({**call.body, "model": model})
+        response = httpx.post(f"{proxy.url}/v1/chat/completions", content=body, headers=headers, timeout=60, trust_env=False)
+        assert response.status_code == 400, response.text
 
 
 def test_proxy_does_not_start_with_invalid_settings(provider, redis, tmp_path):
@@ -466,7 +497,7 @@ async def test_router_settles_and_denies(routed):
     await eventually(lambda: used_by(limiter, "ada") == (4, 28, both))
     with pytest.raises(litellm.RateLimitError) as denied:
         await router.acompletion(model="small", messages=message(70_000_003, ["answer"]), user="ada", max_tokens=20)
-    assert "denied: 1 requests exceed the budget of user `ada`: retry after" in str(denied.value)
+    assert "denied: the budget of user `ada` has not enough left for a request: retry after" in str(denied.value)
     assert 0 < int(denied.value.response.headers["retry-after"]) <= 3600
 
 

@@ -47,7 +47,7 @@ from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple, TypeVar, Union
 
-from .. import Decision, Error, Limiter, Policy, SettingsError, StoreError, aio
+from .. import Decision, Error, InvalidKey, Limiter, Policy, SettingsError, StoreError, aio
 from .._limiter import known
 from .._policy import Span
 from ._kind import of_kind
@@ -66,12 +66,7 @@ _CALLS = {
     "anthropic_messages": True,
     "aresponses": True,
     "atext_completion": True,
-    "completion": True,
-    "responses": True,
-    "text_completion": True,
     "aembedding": False,
-    "embedding": False,
-    "embeddings": False,
 }
 # The methods of a router that make such calls, with their arguments that may have no name.
 _METHODS = {
@@ -103,8 +98,9 @@ class _Price(NamedTuple):
 
 @dataclass
 class _Call:
-    """A call that holds units: of which names they are, hold by hold, and how many of each unit."""
+    """A call that holds units: how many of each unit, and which of them each hold has."""
 
+    kind: str
     model: str
     units: dict[str, int]
     holds: list[tuple[aio.Hold, list[str]]] = field(default_factory=list)
@@ -196,7 +192,7 @@ class Budgets(CustomLogger):  # type: ignore[misc]
             "team": user_api_key_dict.team_id,
         }
         try:
-            token = await self._open(data, ids, _CALLS[call_type])
+            token = await self._open(call_type, data, ids)
         except _Refusal as refusal:
             if refusal.status == 429:
                 raise ProxyRateLimitError(str(refusal), refusal.headers, model=str(data.get("model"))) from refusal
@@ -230,7 +226,8 @@ class Budgets(CustomLogger):  # type: ignore[misc]
     async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> None:
         """Counts the attempt."""
         call = self._call(kwargs)
-        if call is not None:
+        # LiteLLM makes some kinds of calls by another kind, which is no further attempt.
+        if call is not None and call.kind == getattr(call_type, "value", call_type):
             call.attempts += 1
 
     async def async_post_call_failure_deployment_hook(
@@ -238,7 +235,7 @@ class Budgets(CustomLogger):  # type: ignore[misc]
     ) -> None:
         """Counts the attempt as failed, if the provider answered or was not reached."""
         call = self._call(request_data)
-        if call is not None and _has_no_usage(exception):
+        if call is not None and call.kind == getattr(call_type, "value", call_type) and _has_no_usage(exception):
             call.failed += 1
 
     async def async_log_success_event(self, kwargs: dict[str, Any], response_obj: Any, start_time: Any, end_time: Any) -> None:
@@ -268,12 +265,12 @@ class Budgets(CustomLogger):  # type: ignore[misc]
 
     # The ledger.
 
-    async def _open(self, request: Mapping[str, Any], ids: dict[str, Any], answers: bool) -> str:
+    async def _open(self, kind: str, request: Mapping[str, Any], ids: dict[str, Any]) -> str:
         """Holds the units of a call, and returns its token."""
         model = request.get("model")
         model = model if isinstance(model, str) else ""
         most = estimate(request, self._answer)
-        if not answers:
+        if not _CALLS[kind]:
             most = Usage(most.input, 0, most.input)
         units = {"requests": 1, "tokens": most.total}
         if self._has_money:
@@ -281,7 +278,7 @@ class Budgets(CustomLogger):  # type: ignore[misc]
             if price is None:
                 raise _Refusal(400, f"missing price of model `{model}`: expected an entry of `prices` in the settings of the proxy")
             units["money"] = price.cost(most)
-        call = _Call(model, units)
+        call = _Call(kind, model, units)
         named = list(self._named({**ids, "model": model}))
         try:
             for first in range(0, len(named), _MAX_KEYS):
@@ -302,7 +299,9 @@ class Budgets(CustomLogger):  # type: ignore[misc]
     async def _hold(self, call: _Call, named: list[tuple[str, str, str, Policy]]) -> None:
         try:
             hold: aio.Hold = await self._ledger.hold((f"{scope}:{name}:{unit}", policy, call.units[unit]) for scope, name, unit, policy in named)
-        except StoreError as error:
+        except (InvalidKey, UnicodeError) as error:
+            raise _Refusal(400, str(error)) from error
+        except Error as error:
             raise _Refusal(503, f"the store of the budgets is unavailable: {error}") from error
         if not hold:
             scope, name, unit, _ = named[hold.decision.key or 0]
@@ -384,7 +383,7 @@ def _limited(method: Callable[..., Awaitable[Any]], budgets: Budgets, kind: str)
             "team": metadata.get("user_api_key_team_id"),
         }
         try:
-            token = await budgets._open(given, ids, _CALLS[kind])
+            token = await budgets._open(kind, given, ids)
         except _Refusal as refusal:
             raise _error(refusal, str(given.get("model"))) from refusal
         request[name] = {**metadata, _TOKEN: token}
@@ -416,11 +415,11 @@ def _refusal(decision: Decision, scope: str, name: str, unit: str, cost: int) ->
     if decision.source == "fallback":
         return _Refusal(503, "the store of the budgets is unavailable")
     whose = "this key" if scope == "key" else f"{scope} `{name}`"
-    units = f"{cost} {'micro-dollars' if unit == 'money' else unit}"
+    units = "a request" if unit == "requests" else f"{cost} {'micro-dollars' if unit == 'money' else unit}"
     if decision.never:
         return _Refusal(429, f"denied: the budget of {whose} never admits {units}: its limit is {decision.limit}")
     wait = math.ceil(decision.retry_after.total_seconds()) if decision.retry_after else 1
-    return _Refusal(429, f"denied: {units} exceed the budget of {whose}: retry after {wait} s", max(wait, 1))
+    return _Refusal(429, f"denied: the budget of {whose} has not enough left for {units}: retry after {wait} s", max(wait, 1))
 
 
 def _token(data: Mapping[str, Any]) -> str | None:
