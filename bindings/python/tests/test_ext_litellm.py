@@ -35,7 +35,7 @@ AT_ONCE = 200
 TTL = 30 if CALLS < 1000 else 60
 # Wide enough for every call.
 WIDE = {"requests": "fixed-window:4000000/1d", "tokens": "fixed-window:400000000/1d", "money": "fixed-window:4000000000/1d"}
-TIGHT = 9000
+TIGHT = 2000
 PRICES = {"large": {"input": 1.25, "output": 10}, "small": {"input": "0.1", "output": 1}}
 MAX_TOKENS = 40
 # One proxy and one store for all.
