@@ -47,13 +47,16 @@ const TOOLS_ALL: [&str; 10] = [
 ];
 /// arq requires an older `redis`, but works with this one.
 const ARQ: [&str; 2] = ["--no-deps", "arq==0.28.0"];
+/// It requires an older gunicorn, which it does not use here.
+const LITELLM: [&str; 1] = ["litellm[proxy]==1.108.7"];
 /// Files of tests that import what only `--all` installs.
-const FILES_ALL: [&str; 6] = [
+const FILES_ALL: [&str; 7] = [
     "tests/test_ext_arq.py",
     "tests/test_ext_celery.py",
     "tests/test_ext_dramatiq.py",
     // It imports every framework.
     "tests/test_ext_kinds.py",
+    "tests/test_ext_litellm.py",
     "tests/test_ext_openai.py",
     // It runs the type checkers.
     "tests/test_types.py",
@@ -100,7 +103,7 @@ pub(crate) fn test(extent: Extent) -> Result<Tested> {
         Extent::All => {
             let mut maturin = maturin();
             let wheel = build(maturin.args(["--profile", "dev"]), &folder().join("wheel"))?;
-            let python = fresh(&[tools(), tools_all(), arq()])?;
+            let python = fresh(&[tools(), tools_all(), arq(), litellm()])?;
             install_wheel(&python, &wheel)?;
             python
         }
@@ -111,8 +114,8 @@ pub(crate) fn test(extent: Extent) -> Result<Tested> {
         let mut command = Command::new(&python);
         shell::run(command.current_dir(&package).args(["-m", module]).args(arguments))
     };
-    // In several processes, because they wait more than they compute.
-    let mut tests = words("--quiet -n 4 tests");
+    // In several processes, because they wait more than they compute. Tests of one group share what they start.
+    let mut tests = words("--quiet -n 4 --dist loadgroup tests");
     let mut examples = words("--quiet --doctest-modules --pyargs sluicegate");
     if extent == Extent::Everyday {
         tests.extend(FILES_ALL.map(|file| format!("--ignore={file}")));
@@ -140,6 +143,7 @@ pub(crate) fn ensure_tools(extent: Extent) -> Result<()> {
     if extent == Extent::All {
         install::ensure_python(&tools_all(), &TOOLS_ALL)?;
         install::ensure_python(&arq(), &ARQ)?;
+        install::ensure_python(&litellm(), &LITELLM)?;
     }
     Ok(())
 }
@@ -206,6 +210,10 @@ fn tools_all() -> PathBuf {
 
 fn arq() -> PathBuf {
     workspace::root().join("target/tools/python-arq")
+}
+
+fn litellm() -> PathBuf {
+    workspace::root().join("target/tools/python-litellm")
 }
 
 fn maturin() -> Command {

@@ -14,29 +14,23 @@ its units for `ttl` at most.
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any, Generic, TypeVar, Union, overload
 
-from .. import Decision, Denied, Hold, Limiter, Policy, StoreError, _native, aio
+from .. import Decision, Denied, Hold, Limiter, Policy, StoreError, aio
 from .._policy import Span
+from . import _ledger
+from ._ledger import AnyLimiter, Ledger
 
 __all__ = ["AsyncCall", "Budget", "Call", "estimate", "limit"]
 
-_AnyLimiter = TypeVar("_AnyLimiter", Limiter, aio.Limiter)
 _Client = TypeVar("_Client")
 # Where calls are, and whether they have an answer of tokens.
 _RESOURCES = ((("chat", "completions"), True), (("responses",), True), (("embeddings",), False))
-# Parts of a request that are read as tokens, and those that limit the tokens of its answer.
-_INPUTS = ("functions", "input", "instructions", "messages", "response_format", "text", "tools")
-# The lifetime of a hold, unless a `concurrency` limit has a shorter one.
-_TTL = timedelta(seconds=600)
-_MOST = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 
 
-class Budget(Generic[_AnyLimiter]):
+class Budget(Generic[AnyLimiter]):
     """Requests and tokens that all users of a key may use. `requests` and `tokens` are policies; joined by `&`, each may have
     several limits, such as a `concurrency`. Budgets of one `key` share their units. A call waits up to `timeout` for its units, and holds them for up to `ttl`: 600 seconds,
     or the shortest period of the `concurrency` limits if that is shorter. `answer` is the number of tokens to hold for an answer whose request names no maximum.
@@ -44,7 +38,7 @@ class Budget(Generic[_AnyLimiter]):
 
     def __init__(
         self,
-        limiter: _AnyLimiter,
+        limiter: AnyLimiter,
         *,
         requests: Union[Policy, str],
         tokens: Union[Policy, str],
@@ -53,16 +47,11 @@ class Budget(Generic[_AnyLimiter]):
         ttl: Span | None = None,
         answer: int = 1024,
     ) -> None:
-        self.limiter: _AnyLimiter = limiter
+        self.limiter: AnyLimiter = limiter
         self.answer = answer
         # An invalid text is an error here, not at the first call.
         self._requests, self._tokens = (Policy(it) if isinstance(it, str) else it for it in (requests, tokens))
-        if ttl is None:
-            ttl = min(_TTL, *(_native.hold_ttl(policy) or _TTL for policy in (self._requests, self._tokens)))
-        # A cluster decides on both keys at once only if they have one hash tag.
-        tagged = key if "{" in key else f"{{{key}}}"
-        self._keys = f"{tagged}:requests", f"{tagged}:tokens"
-        self._timeout, self._ttl = timeout, ttl
+        self._ledger: Ledger[AnyLimiter] = Ledger(limiter, (self._requests, self._tokens), key=key, timeout=timeout, ttl=ttl)
 
     @overload
     def hold(self: Budget[Limiter], tokens: int) -> Hold: ...
@@ -70,9 +59,7 @@ class Budget(Generic[_AnyLimiter]):
     def hold(self: Budget[aio.Limiter], tokens: int) -> Awaitable[aio.Hold]: ...
     def hold(self, tokens: int) -> Any:
         """Holds one request and its tokens: a hold of `limiter.hold_all`."""
-        requests_key, tokens_key = self._keys
-        holds = [(requests_key, self._requests, 1), (tokens_key, self._tokens, tokens)]
-        return self.limiter.hold_all(holds, ttl=self._ttl, timeout=self._timeout)
+        return self._ledger.hold([("requests", self._requests, 1), ("tokens", self._tokens, tokens)])
 
     @overload
     def call(self: Budget[Limiter], tokens: int) -> Call: ...
@@ -104,10 +91,9 @@ class _Tokens:
 
     def used_by(self, response: Any) -> None:
         """Says it by the `usage` of a response, or of a part of a stream, if it has one."""
-        usage = getattr(response, "usage", None) or getattr(getattr(response, "response", None), "usage", None)
-        total = getattr(usage, "total_tokens", None)
-        if isinstance(total, int):
-            self._used = total
+        usage = _ledger.usage_of(response)
+        if usage is not None:
+            self._used = usage.total
 
     def _denied(self, decision: Decision) -> Denied:
         return Denied(decision, self.tokens if decision.key else 1)
@@ -159,11 +145,7 @@ class AsyncCall(_Tokens):
 def estimate(request: dict[str, Any], answer: int) -> int:
     """The tokens that a request may use: a quarter of the bytes of its input, rounded up, and the most that its answers may have,
     which is `answer` for each if the request has no limit."""
-    given = {name: request[name] for name in _INPUTS if request.get(name) is not None}
-    read = -(-len(json.dumps(given, default=str, ensure_ascii=False).encode()) // 4)
-    most = next((request[name] for name in _MOST if isinstance(request.get(name), int)), answer)
-    answers = request.get("n")
-    return read + most * (answers if isinstance(answers, int) else 1)
+    return _ledger.estimate(request, answer).total
 
 
 def limit(client: _Client, budget: Budget[Any]) -> _Client:
