@@ -123,7 +123,7 @@ def _micros(seconds: float) -> int:
 
 
 def _units(amount: float) -> int:
-    if amount.__class__ is int and 0 <= amount <= _MOST:
+    if type(amount) is int and 0 <= amount <= _MOST:
         return amount
     return min(max(math.ceil(amount), 0), _MOST)
 
