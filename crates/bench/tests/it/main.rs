@@ -83,7 +83,7 @@ fn fleet_prints_all_rows() {
         "8 000/s, even",
         "asking each time",
         "an eighth each",
-        "commands/decision",
+        "requests/decision",
         "a decision from a lease, Rust",
     ];
     assert_rows(&quick("fleet"), &rows);
