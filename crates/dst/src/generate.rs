@@ -44,7 +44,8 @@ fn of_equal_kind(
         let (name, rate) = limit.split_once(':')?;
         let (_, rest) = rate.split_once('/')?;
         let (mut period, options) = rest.split_at(rest.find(':').unwrap_or(rest.len()));
-        if period.ends_with('s') && random.chance(30) {
+        // The lifetimes of holds fit the periods of the first policy.
+        if name != "concurrency" && period.ends_with('s') && random.chance(30) {
             period = PERIODS[random.index(PERIODS.len())];
         }
         Some(format!("{name}:{}/{period}{options}", random.between(1, 30)))
