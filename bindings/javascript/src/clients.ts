@@ -15,7 +15,7 @@ export interface Transport {
   close(): void;
 }
 
-/** Whoever can send a command: a client or a cluster of ioredis, iovalkey, node-redis or Bun. */
+/** What can send a command: a client or a cluster of ioredis, iovalkey, node-redis or Bun. */
 export type RedisClient = Calling | Sending | BunClient;
 
 /** ioredis, iovalkey. */

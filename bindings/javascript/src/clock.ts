@@ -24,7 +24,7 @@ export class SystemClock implements Clock {
 /** In Node, each reading of the global calls a function. */
 const monotonic = performance;
 
-/** A clock for tests, which moves only when it is told to. */
+/** A clock for tests, which moves only when the test sets it. */
 export class ManualClock implements Clock {
   /** `micros` is its time: whole microseconds since the Unix epoch. */
   constructor(public micros = 1_700_000_000_000_000) {}

@@ -1,5 +1,5 @@
 /**
- * A `fetch` that obeys somebody else's limit, from any number of processes.
+ * A `fetch` that keeps to the limit of another service, from any number of processes.
  *
  *     const fetch = pacedFetch(limiter, "leaky-queue:30/1m");
  *     const response = await fetch("https://api.example.com/orders");

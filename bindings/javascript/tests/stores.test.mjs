@@ -136,7 +136,7 @@ for (const [engine, program] of Object.entries(redisPrograms())) {
       close();
     });
 
-    test("user_who_may_not_load_functions_is_told_the_command", async () => {
+    test("user_without_permission_to_load_functions_gets_the_command", async () => {
       const own = await startRedis(program);
       const { client, close } = await CLIENTS.ioredis(own.port);
       await client.call("ACL", "SETUSER", "default", "on", "nopass", "~*", "+@all", "-function|load", "-@scripting", "+fcall");

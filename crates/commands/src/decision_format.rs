@@ -92,3 +92,10 @@ fn redis_cell_integers(decision: &Decision) -> [i64; 5] {
 fn seconds(span: Duration) -> i64 {
     i64::try_from(whole_seconds(span)).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+impl IntegersWriter for Vec<i64> {
+    fn integers<const N: usize>(&mut self, integers: &[i64; N]) {
+        self.extend_from_slice(integers);
+    }
+}

@@ -37,6 +37,4 @@ pub use policy_text_cache::{CacheMiss, PolicyTextCache, PolicyTextKey};
 pub use quote::quote;
 pub use repeated_keys::RepeatedKeys;
 pub use spec::{Argument, ArgumentKind, CommandSpec, Keys};
-#[cfg(test)]
-pub(crate) use table::parse_increx;
 pub use table::{increx, parse, table, unknown_command};

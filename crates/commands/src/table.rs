@@ -75,15 +75,6 @@ pub fn parse<'a>(arguments: &[&'a [u8]], mut options: HostOptions) -> Parsed<'a,
     (parser.parse)(&mut options, arguments)
 }
 
-/// The same for [`increx`].
-#[cfg(test)]
-pub(crate) fn parse_increx<'a>(
-    arguments: &[&'a [u8]],
-    mut options: HostOptions,
-) -> Parsed<'a, HostOptions> {
-    increx::Increx::parse(&mut options, arguments)
-}
-
 /// A command that is parsed without a cache of policies.
 struct CommandParser {
     spec: &'static CommandSpec,

@@ -476,7 +476,7 @@ impl RedisStore {
                 continue;
             }
             if turn.take_if(|(_, before)| token.denials > *before).is_some() {
-                // The store has denied others meanwhile: many that wait would have their replies one after the other.
+                // The store has denied others since this one began to wait. In turn, each of them would wait for the reply to the one before.
                 reached!(RefillIsDeniedWhileOthersWait);
                 return inner.request(take, deadline).await;
             }

@@ -242,7 +242,7 @@ impl FleetKey {
         if let (Operation::Take(cost), Some(terms)) = (operation, call.terms)
             && (1..=terms.units()).contains(&cost)
         {
-            let decision = self.take(event, place, cost, call, totals)?;
+            let decision = self.take(event, (place, cost), (call, terms), totals)?;
             if decision.allowed() {
                 self.count(now, cost, call.policy, totals)?;
             }
@@ -273,8 +273,8 @@ impl FleetKey {
         Ok(decision)
     }
 
-    /// Units of leases that have expired go back. A process does so within a quarter of the lifetime; until the next event,
-    /// nobody would use them.
+    /// Units of leases that have expired go back. A process returns them within a quarter of the lifetime; here they come back
+    /// before the next event, because no event uses them earlier.
     fn return_expired(&mut self, now: Timestamp, totals: &mut FleetTotals) -> Result<(), Fault> {
         for process in &mut self.processes {
             let Some(lease) = process.lease.as_mut().filter(|it| it.is_over(now)) else { continue };
@@ -300,13 +300,11 @@ impl FleetKey {
     fn take(
         &mut self,
         event: &Event<'_>,
-        place: usize,
-        cost: u32,
-        Call { policy, terms, lifetime }: Call<'_>,
+        (place, cost): (usize, u32),
+        (Call { policy, lifetime, .. }, terms): (Call<'_>, LeaseTerms),
         totals: &mut FleetTotals,
     ) -> Result<Decision, Fault> {
         let (now, process) = (event.time, &mut self.processes[place]);
-        let Some(terms) = terms else { return event.apply(policy, &mut self.stored) };
         if process.policy != *policy {
             let unspent = process.lease.as_mut().and_then(|it| it.change(terms));
             let old = std::mem::replace(&mut process.policy, policy.clone());

@@ -52,16 +52,7 @@ mod tests {
     use sluicegate_core::{Entry, Timestamp, apply};
 
     use super::*;
-    use crate::{HostOptions, IntegersWriter, parse};
-
-    #[derive(Default)]
-    struct Integers(Vec<i64>);
-
-    impl IntegersWriter for Integers {
-        fn integers<const N: usize>(&mut self, integers: &[i64; N]) {
-            self.0.extend_from_slice(integers);
-        }
-    }
+    use crate::{HostOptions, parse};
 
     fn throttle(entry: &mut Option<Entry>, now: u64, arguments: &str) -> [i64; 5] {
         let line = format!("CL.THROTTLE user123 {arguments}");
@@ -73,9 +64,9 @@ mod tests {
         };
         let now = Timestamp::from_micros(now).unwrap();
         let decision = apply(&policy, entry, now, operation).unwrap();
-        let mut integers = Integers::default();
+        let mut integers = Vec::new();
         format.write(&decision, &mut integers);
-        integers.0.try_into().unwrap()
+        integers.try_into().unwrap()
     }
 
     #[test]

@@ -84,27 +84,18 @@ mod tests {
     use sluicegate_core::{Entry, Timestamp, apply};
 
     use super::*;
-    use crate::{HostOptions, IntegersWriter, parse_increx};
-
-    #[derive(Default)]
-    struct Integers(Vec<i64>);
-
-    impl IntegersWriter for Integers {
-        fn integers<const N: usize>(&mut self, integers: &[i64; N]) {
-            self.0.extend_from_slice(integers);
-        }
-    }
+    use crate::HostOptions;
 
     fn increment(entry: &mut Option<Entry>, millis: u64, arguments: &str) -> Vec<i64> {
         let line = format!("INCREX user123 {arguments}");
         let arguments: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-        let parsed = parse_increx(&arguments, HostOptions::default());
+        let parsed = Increx::parse(&mut HostOptions::default(), &arguments);
         let Ok(Action::Apply { policy, operation, format, .. }) = parsed else { panic!("{line}") };
         let now = Timestamp::from_micros(millis * 1000).unwrap();
         let decision = apply(&policy, entry, now, operation).unwrap();
-        let mut integers = Integers::default();
+        let mut integers = Vec::new();
         format.write(&decision, &mut integers);
-        integers.0
+        integers
     }
 
     #[test]
@@ -161,7 +152,7 @@ mod tests {
         ] {
             let line = format!("INCREX k {arguments}");
             let arguments: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
-            let policy = parse_increx(&arguments, HostOptions::default());
+            let policy = Increx::parse(&mut HostOptions::default(), &arguments);
             assert_eq!(policy.unwrap_err().to_string(), expected, "{line}");
         }
     }

@@ -108,7 +108,7 @@ impl SimulatedDisk {
         self.0.lock().power_fails_in = Some(operations);
     }
 
-    /// Somebody removes the file that is locked. The lock on it keeps nobody from another file there.
+    /// The file that is locked is removed. Its lock does not apply to another file of the same name.
     pub(super) fn remove_lock(&self) {
         let mut disk = self.0.lock();
         let locked = std::mem::take(&mut disk.locked);

@@ -36,7 +36,7 @@ text! {
         Holds { first: usize, count: usize },
         /// The clock of the host is set by so many milliseconds while the process does not run next.
         StepClock { millis: i64 },
-        /// Somebody removes the file that the process has locked.
+        /// The file that the process has locked is removed.
         RemoveLock,
         /// The table is saved to its file, while the next steps are taken.
         Save { steps: usize },

@@ -193,7 +193,7 @@ struct Bucket {
     demand_hold: Option<(u32, u32)>,
     pieces: Vec<Piece>,
     /// Whether it wants units that others hold.
-    is_hungry: bool,
+    lacks_units: bool,
     /// The tokens per fill of the last assignment, and when it was sent.
     sent: Option<(u32, Timestamp)>,
     /// Its entry in the timers.
@@ -248,7 +248,7 @@ struct DueBucket {
     has_failed: bool,
     /// Demand of all.
     total: u32,
-    /// Units that nobody holds, if that was asked.
+    /// Units that no stream holds, if that was requested.
     free: u32,
     /// Units that it still wants.
     wanted: u32,
@@ -418,7 +418,7 @@ impl QuotaStream {
                 slot: Slot::None,
                 demand_hold: None,
                 pieces: Vec::new(),
-                is_hungry: false,
+                lacks_units: false,
                 sent: None,
                 timer: None,
             },
@@ -498,7 +498,7 @@ impl QuotaStream {
                     step(hold, StepKind::SettleDemand);
                 }
                 bucket.demand_hold = None;
-                // Who asks for nothing gets nothing, whatever others ask for.
+                // A bucket without demand gets nothing, whatever the demand of others.
                 if demand > 0 {
                     step(self.next_hold, StepKind::OpenDemand(self.next_hold, demand));
                     self.next_hold += 1;
@@ -564,7 +564,7 @@ impl QuotaStream {
         }
         let units = bucket.ledgers.terms.units;
         if self.turn.growths == 0 {
-            // What a newcomer needs is not known: it gets half of what is free, so that others find something.
+            // The demand of a new bucket is not known: it gets half of what is free, because others may come.
             let wanted = match bucket.demand {
                 None if bucket.sent.is_some() => 0,
                 None => due.free / 2,
@@ -578,7 +578,7 @@ impl QuotaStream {
             if due.wanted <= kept / 32 {
                 due.wanted = 0;
             }
-            bucket.is_hungry = false;
+            bucket.lacks_units = false;
         }
         // The second attempt asks for what was left at the first.
         if due.wanted == 0 || self.turn.growths > 1 {
@@ -757,7 +757,7 @@ impl Bucket {
             }
             (StepKind::OpenPiece(_, units), Outcome::Denied { remaining }) => {
                 due.wanted = due.wanted.max(remaining.min(units));
-                self.is_hungry |= self.demand.is_some();
+                self.lacks_units |= self.demand.is_some();
             }
         }
     }
@@ -824,9 +824,9 @@ impl Bucket {
             PieceState::Leaving(at) => Some(at),
             PieceState::Kept | PieceState::Shed => None,
         });
-        let hungry = self.is_hungry.then(|| now + RETRY);
+        let retry = self.lacks_units.then(|| now + RETRY);
         let renewal = self.sent.map(|(_, at)| at + CYCLE);
-        leaving.chain(hungry).chain(renewal).min().unwrap_or(now + CYCLE)
+        leaving.chain(retry).chain(renewal).min().unwrap_or(now + CYCLE)
     }
 }
 
