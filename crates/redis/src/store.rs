@@ -270,7 +270,7 @@ impl Store for RedisStore {
             let deadline = Deadline::after(inner.context.options.deadline);
             match given {
                 Some(_) => Ok(inner.call(planned, given, deadline).await?.into()),
-                None => self.apply_one(planned, deadline).await,
+                None => self.apply_one(planned, 0, deadline).await,
             }
         })
     }
@@ -354,9 +354,12 @@ impl Store for RedisStore {
 
 // Takes from leases: refills them from the store one request at a time, and refunds unspent units.
 
+/// Maximum number of operations of one call on one key that ask the store one after the other.
+const MAX_IN_TURN: usize = 3;
+
 impl RedisStore {
     /// Applies operations of which some are takes under policies with leases: those on a key with such a take one after the
-    /// other until one is denied, and all others as one batch.
+    /// other, until one is denied, two in a row ask the store or [`MAX_IN_TURN`] do, and all others as one batch.
     async fn apply_leased(
         &self,
         operations: &[KeyedOperation<'_>],
@@ -377,14 +380,29 @@ impl RedisStore {
         }
         let in_order = by_key.into_values().map(async |places| {
             let mut answers = Vec::with_capacity(places.len());
-            let mut left = &places[..];
+            let (mut left, mut asked, mut in_a_row) = (&places[..], 0, 0);
             while let Some((&place, rest)) = left.split_first() {
-                let answer = self.apply_within(operations[place], deadline).await;
+                // A chunk for the takes that follow saves their chunks.
+                let one = operations[place];
+                let (policy, settings) = (one.policy.policy(), one.policy.settings());
+                let follows = |it: &KeyedOperation<'_>| {
+                    is_leased(it)
+                        && it.policy.policy() == policy
+                        && it.policy.settings() == settings
+                };
+                let run = left.iter().map(|&place| operations[place]).take_while(follows);
+                let units = run.fold(0_u32, |sum, it| sum.saturating_add(it.operation.cost()));
+                let answer = self.apply_within(one, units, deadline).await;
                 let is_denied = answer.as_ref().is_ok_and(|it| !it.allowed());
+                let is_known = |it: &Answer| matches!(it.source, Source::Lease | Source::Cache);
+                let asks = !answer.as_ref().is_ok_and(is_known);
+                in_a_row = if asks { in_a_row + 1 } else { 0 };
+                asked += usize::from(asks);
                 answers.push((place, answer));
                 left = rest;
-                if is_denied && !rest.is_empty() {
-                    // The lease has nothing to give, and each of them would wait for the reply to the one before.
+                let is_slow = in_a_row == 2 || asked == MAX_IN_TURN;
+                if (is_denied || is_slow) && !rest.is_empty() {
+                    // Each of them would wait for the reply to the one before.
                     let rest: Vec<_> = rest.iter().map(|&place| operations[place]).collect();
                     let rest = inner.send_many(&rest, deadline).await;
                     answers.extend(left.iter().copied().zip(rest));
@@ -404,6 +422,7 @@ impl RedisStore {
     async fn apply_within(
         &self,
         operation: KeyedOperation<'_>,
+        units: u32,
         deadline: Deadline,
     ) -> Result<Answer, StoreError> {
         let (inner, KeyedOperation { key, policy, operation }) = (self.inner(), operation);
@@ -411,14 +430,15 @@ impl RedisStore {
         let planned = PlannedOperation { key: &key, policy: &policy, operation };
         match inner.known_answer(planned, inner.context.now()) {
             Some(answer) => Ok(answer),
-            None => self.apply_one(planned, deadline).await,
+            None => self.apply_one(planned, units, deadline).await,
         }
     }
 
-    /// Applies an operation that the process cannot answer by itself.
+    /// Applies an operation that the process cannot answer by itself. If it is a take from a lease, `units` are used at once.
     async fn apply_one(
         &self,
         planned: PlannedOperation<'_>,
+        units: u32,
         deadline: Deadline,
     ) -> Result<Answer, StoreError> {
         let (inner, PlannedOperation { key, policy, operation }) = (self.inner(), planned);
@@ -426,7 +446,7 @@ impl RedisStore {
             return inner.apply_hold(planned, deadline).await;
         }
         if leased_cost(policy.settings, operation).is_some() {
-            return self.take_leased(planned, deadline).await;
+            return self.take_leased(planned, units, deadline).await;
         }
         let _forget = inner.begin(key, operation);
         let answer = inner.request(planned, deadline).await;
@@ -434,10 +454,12 @@ impl RedisStore {
         answer
     }
 
-    /// Takes from a lease, or takes the next chunk, one request at a time.
-    pub(crate) async fn take_leased(
+    /// Takes from a lease, or takes the next chunk, one request at a time. The chunk has at least `units`, as far as the lease
+    /// may have them, but for fixed windows: units of a chunk that opens a window are forfeited.
+    async fn take_leased(
         &self,
         take: PlannedOperation<'_>,
+        units: u32,
         deadline: Deadline,
     ) -> Result<Answer, StoreError> {
         let (inner, PlannedOperation { key, policy, operation }) = (self.inner(), take);
@@ -480,6 +502,9 @@ impl RedisStore {
                 reached!(RefillIsDeniedWhileOthersWait);
                 return inner.request(take, deadline).await;
             }
+            let has_windows = policy.terms.window().is_some();
+            let units = if has_windows { 0 } else { units.min(policy.terms.units()) };
+            let chunk = chunk.max(units);
             let known = inner.denials.begin_query(key, now);
             if chunk > cost {
                 let refill = PlannedOperation { operation: Operation::Take(chunk), ..take };
