@@ -345,7 +345,8 @@ impl CheckState {
         }
         match (answer.source, answered.kind) {
             (Source::Store, kind) => {
-                let find_in = |applications: &[Application], is_same: fn(Kind, Kind) -> bool| {
+                let find_in = |applications: &[Application],
+                               is_same: &dyn Fn(Kind, Kind) -> bool| {
                     applications.iter().position(|it| {
                         is_same(it.kind, kind)
                             && it.process == answered.process
@@ -354,14 +355,13 @@ impl CheckState {
                     })
                 };
                 // A lease takes more at once, unless that is denied.
-                let more = |applied, requested| matches!((applied, requested), (Kind::Take(took), Kind::Take(cost)) if took > cost);
-                let is_leased = settings.lease > 1 && answer.allowed();
+                let more = |applied, requested| matches!((applied, requested), (Kind::Take(took), Kind::Take(cost)) if took > cost && took <= settings.lease);
                 let equal = |applied, requested| applied == requested;
-                let find = |is_same| find_in(&key.applications, is_same);
-                let found = find(equal).or_else(|| find(more).filter(|_| is_leased));
+                let found = find_in(&key.applications, &equal)
+                    .or_else(|| find_in(&key.applications, &more).filter(|_| answer.allowed()));
                 let Some(index) = found else {
                     // It counts as admitted already.
-                    let Some(index) = find_in(&key.uncertain, equal) else {
+                    let Some(index) = find_in(&key.uncertain, &equal) else {
                         return Some("exactness: the server gave no such answer");
                     };
                     key.uncertain.remove(index);
