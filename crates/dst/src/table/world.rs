@@ -383,12 +383,16 @@ impl TableWorld<'_> {
             read_state_file(&world.disk, Path::new(STATE_FILE), now, max_bytes, when_full)
         };
         let mut loaded = read(self);
-        if loaded.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput) {
+        if let Err(error) = &loaded
+            && error.kind() == io::ErrorKind::InvalidInput
+        {
+            let needed = needed_bytes(&error.to_string()).context("an error without the bytes")?;
+            // A clock that was set back needs more than the keys did.
             if self.table.max_bytes >= self.saved_max_bytes && !self.is_set_back {
                 self.violate(format_args!("exactness: the file does not fit into as much memory"));
             }
-            // The operator raises the bound. A clock that was set back needs more than the keys did.
-            self.table.max_bytes = 2 * self.saved_max_bytes.max(self.table.max_bytes);
+            // The operator raises the bound to what the error says.
+            self.table.max_bytes = needed;
             loaded = read(self);
         }
         let loaded = loaded.context("cannot read the state file")?;
@@ -700,6 +704,13 @@ impl TableWorld<'_> {
         }
         self.note(format_args!("visited flood {number} again"));
     }
+}
+
+/// The bytes that the error about a state file says it needs: `expected at least 11mb`.
+fn needed_bytes(error: &str) -> Option<usize> {
+    let (_, text) = error.split_once("expected at least ")?;
+    let (mebibytes, _) = text.split_once("mb")?;
+    Some(mebibytes.parse::<usize>().ok()? << 20)
 }
 
 fn name(flood: usize, index: usize) -> String {
