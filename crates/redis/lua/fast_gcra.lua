@@ -1,6 +1,6 @@
 -- The fast path, before anything else is set up: a take under one limit of the gcra family, on a key that is new or
 -- was last written under the very same limit. Any other case falls through to the rest of the script, which reads the
--- request again.
+-- request again. The library of functions has the part below `[take]` as a function.
 --
 -- KEYS[1]  the key
 -- ARGV[1]  the request, 36 bytes, little-endian: cost (4 bytes, at least 1), n (4) and p (6), the
@@ -12,13 +12,16 @@
 --          the reply takes most of a script's time. For a leaky-queue, and for more than B units, the seven
 --          integers of the decision
 --
+-- `queue` is 2 in the library for a limit that is no leaky-queue: the reply is then always the seven integers.
+--
 -- Functions of Lua are called as rarely as possible, because each call takes as long as ten sums: hence `x - x % 1`
 -- for the floor of x, and `x + -x % 1` for its ceiling. Ticks are 1/n microseconds.
 if #ARGV[1] == 36 then
     local pcall, unpack, key = redis.pcall, struct.unpack, KEYS[1]
     local cost, n, p, limit, queue, begins = unpack('<I4I4I6I4Bc17', ARGV[1])
-    local bytes = pcall('GET', key)
     local at = ARGV[2]
+    -- [take]
+    local bytes = pcall('GET', key)
     local now
     if at then
         now = tonumber(at)
@@ -92,7 +95,7 @@ if #ARGV[1] == 36 then
         if queue == 0 then
             return debt
         end
-        local free, delay = (depth - new) / p, debt / n
+        local free, delay = (depth - new) / p, queue == 1 and debt / n or 0
         return { 1, limit, free - free % 1, 0, reset, delay + -delay % 1, 0 }
     end
 end

@@ -218,7 +218,8 @@ impl World {
     async fn finish(&mut self) {
         if !self.plan.stops {
             let end = self.time.millis() + DRAIN;
-            let is_idle = || self.ledger.lock().is_idle();
+            // A client that has left a connection open does not know what still waits there.
+            let is_idle = || self.ledger.lock().is_idle() && self.server.waiting() == 0;
             while !is_idle() && self.time.millis() < end {
                 self.watch_until(self.time.millis() + 500).await;
             }

@@ -89,7 +89,7 @@ end
 
 -- The error of a take under a policy that permits none.
 local function take_fault(policy)
-    for _, limit in ipairs(read_all(policy)) do
+    for _, limit in ipairs(policy.limits) do
         if limit.counts_holds then
             return 'ERR invalid operation under a policy with `concurrency`: expected hold, settle, renew, peek or reset; '
                 .. 'use hold'
@@ -134,7 +134,7 @@ local function decision_function(operation, known)
             wrong = take_fault(policy)
         end
         if not wrong and operation == 'reserve' then
-            for _, limit in ipairs(read_all(policy)) do
+            for _, limit in ipairs(policy.limits) do
                 if limit.kind ~= gcra then
                     wrong = 'ERR reserve needs every limit to be gcra, token-bucket (refill=continuous), '
                         .. 'leaky-bucket or leaky-queue'
@@ -148,7 +148,7 @@ local function decision_function(operation, known)
         if not now then
             return failed
         end
-        local reply = decide(key, operation, cost or options.COST or 1, options.MAXWAIT or MAX_SPAN, policy,
+        local reply = decide(key, operation, cost or options.COST or 1, options.MAXWAIT or MAX_SPAN, policy.bytes,
             now, options.AT, utc_window)
         return type(reply[2]) == 'string' and say_zone(key) or reply
     end
@@ -157,7 +157,7 @@ end
 -- The lifetime of a hold under a policy; or nil and the error.
 local function lifetime_of_hold(policy, ttl)
     local longest, default = 86400000000, nil
-    for _, limit in ipairs(read_all(policy)) do
+    for _, limit in ipairs(policy.limits) do
         if limit.queue then
             return nil, 'ERR invalid policy for a hold: expected one without `leaky-queue`'
         elseif limit.counts_holds then
@@ -203,7 +203,7 @@ local function hold_function(operation, known)
         if operation == 'hold' then
             cost = options.COST or 1
         end
-        local reply = decide(key, operation, cost, ttl, policy, now, options.AT, utc_window, id)
+        local reply = decide(key, operation, cost, ttl, policy.bytes, now, options.AT, utc_window, id)
         return type(reply[2]) == 'string' and say_zone(key) or reply
     end
 end
@@ -274,7 +274,7 @@ local function take_all(keys, given)
             break
         end
         if not seen[keys[i]] then
-            takes[#takes + 1] = { key = keys[i], cost = cost, policy = policy, ttl = ttl }
+            takes[#takes + 1] = { key = keys[i], cost = cost, policy = policy.bytes, ttl = ttl }
             seen[keys[i]] = #takes
         end
         places[i] = seen[keys[i]]
@@ -312,8 +312,24 @@ local function state_function(name, look)
     end
 end
 
+-- sg_take: most calls have a key, a policy and perhaps a cost, and need nothing else.
+local take = decision_function('take', { 'COST' })
+
+local function take_one(keys, given)
+    local key, policy, cost = keys[1], policies[given[1]], given[2] or '1'
+    local fast = policy and policy.fast
+    if fast and #keys == 1 and #given <= 2 and #key > 0 and #key <= 65536 and #cost <= 9
+        and string.find(cost, '^[1-9][0-9]*$') then
+        local reply = fast_take(key, tonumber(cost), fast[1], fast[2], fast[3], fast[4], fast[5])
+        if reply then
+            return reply
+        end
+    end
+    return take(keys, given)
+end
+
 return {
-    sg_take = decision_function('take', { 'COST' }),
+    sg_take = take_one,
     sg_peek = decision_function('peek', { 'COST' }),
     sg_charge = decision_function('charge', { 'COST' }),
     sg_refund = decision_function('refund', { 'COST' }),

@@ -5,7 +5,9 @@
 
 use std::sync::OnceLock;
 
-use super::text::{DECIDE, DECIDE_ALL, ENCODING, HOLDS, MACHINES, MIGRATE, WIDE, compact, parts};
+use super::text::{
+    DECIDE, DECIDE_ALL, ENCODING, HOLDS, MACHINES, MIGRATE, WIDE, compact, fast_take, parts,
+};
 
 const REGISTER: &str = include_str!("../../lua/library/register.lua");
 
@@ -65,7 +67,8 @@ impl Library {
                 POLICY,
             ]);
             text.push_str("local function setup()\n");
-            let files = shared.chain(own).chain(FUNCTIONS);
+            let fast = fast_take();
+            let files = shared.chain(own).chain([fast.as_str()]).chain(FUNCTIONS);
             files.for_each(|file| compact(file, &mut text));
             text.push_str("end\n");
             compact(REGISTER, &mut text);

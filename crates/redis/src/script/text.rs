@@ -19,6 +19,8 @@ pub(super) const DECIDE_ALL: &str = include_str!("../../lua/decide_all.lua");
 const MULTI_KEY: &str =
     concat!(include_str!("../../lua/decide_all.lua"), include_str!("../../lua/multi_key.lua"));
 
+/// In the file of the fast path for the gcra family, the line before the part that scripts and library have.
+const TAKE_MARK: &str = "-- [take]\n";
 /// In the file of an algorithm, the line before the part that only the library of functions has.
 const LIBRARY_MARK: &str = "-- [library]\n";
 
@@ -35,6 +37,14 @@ pub(super) const MACHINES: [&str; Limit::COUNT] = [
 /// The part of an algorithm's file for scripts, and the part for the library only.
 pub(super) fn parts(file: &'static str) -> (&'static str, &'static str) {
     file.split_once(LIBRARY_MARK).expect("the file of each algorithm has both parts")
+}
+
+/// The fast path for the gcra family, as a function of the library.
+pub(super) fn fast_take() -> String {
+    let (_, take) = FAST_GCRA.split_once(TAKE_MARK).expect("the file has a part for the library");
+    format!(
+        "function fast_take(key, cost, n, p, limit, queue, begins, at)\nlocal pcall = redis.pcall\n{take}"
+    )
 }
 
 /// One for each set of algorithms, and one for a single limit with a fast path.
