@@ -124,7 +124,10 @@ async function redis(module) {
   await store.init({ windowMs: 60_000 });
   const flexible = new RateLimiterRedis({ storeClient: client, points: POINTS, duration: 60 });
   const own = Limiter.redis(`redis://127.0.0.1:${server.port}`, { timeout: 5000 });
-  for (const it of [limiter, own]) await it.take("first", "gcra:1/1m");
+  for (const it of [limiter, own]) {
+    const decisions = await Promise.all(KEYS.slice(0, AT_ONCE).map((key) => it.take(key, "gcra:100000000/1m")));
+    if (!decisions.every(({ allowed, source }) => allowed && source === "store")) throw new Error("the store has not decided");
+  }
   const medians = await interleaved(
     {
       "by ioredis": atOnce((key) => limiter.take(key, "gcra:100000000/1m")),

@@ -5,6 +5,9 @@ import { SettingsError } from "./errors.js";
 /** A word of a command. */
 export type Word = string | Uint8Array;
 
+/** Commands that are sent at once, at most: the server decides them while the next are made. */
+export const COMMANDS_AT_ONCE = 16;
+
 /** Sends commands. */
 export interface Transport {
   /** Sends a command whose first key is `key`. It rejects with the error of the server or the client. */
@@ -22,6 +25,14 @@ export type RedisClient = Calling | Sending | BunClient;
 interface Calling {
   // Each client has its own types of arguments.
   call(command: string, ...args: never[]): Promise<unknown>;
+  pipeline?(): unknown;
+  readonly isCluster?: boolean;
+}
+
+/** A pipeline of ioredis: an error or a reply for each command. */
+interface Pipeline {
+  call(...words: Words): unknown;
+  exec(): Promise<[Error | null, unknown][] | null>;
 }
 
 /** node-redis: a client, or a cluster, which finds the node of a key. */
@@ -46,19 +57,77 @@ export function transportOf(client: RedisClient): Transport {
 }
 
 function calling(client: Calling): Transport {
-  const send = (to: Calling, words: readonly Word[]): Promise<unknown> => {
-    const [command, ...rest] = words;
-    return (to.call as (...args: unknown[]) => Promise<unknown>).call(to, command, ...rest.map(buffered));
-  };
+  const call = (to: Calling, words: Words): Promise<unknown> => (to.call as (...args: unknown[]) => Promise<unknown>).apply(to, words);
+  // It writes each command by itself, but a pipeline at once. The keys of a cluster may be on several nodes.
+  const pipelines = typeof client.pipeline === "function" && client.isCluster !== true;
+  const batch = new Batch(
+    (words) => call(client, words),
+    async (commands) => {
+      const pipeline = (client.pipeline as () => unknown).call(client) as Pipeline;
+      for (const words of commands) pipeline.call(...words);
+      return (await pipeline.exec()) ?? [];
+    },
+  );
   return {
-    send: (words) => send(client, words),
+    send: (words) => (pipelines ? batch.send(words.map(buffered)) : call(client, words.map(buffered))),
     async everywhere(words) {
       const { nodes } = client as { nodes?: (role: string) => Calling[] };
       const primaries = typeof nodes === "function" ? nodes.call(client, "master") : [client];
-      await Promise.all(primaries.map((it) => send(it, words)));
+      await Promise.all(primaries.map((it) => call(it, words.map(buffered))));
     },
     close: () => undefined,
   };
+}
+
+type Words = (string | Buffer)[];
+type SendOne = (words: Words) => Promise<unknown>;
+type SendAll = (commands: Words[]) => Promise<[Error | null, unknown][]>;
+
+interface Waiting {
+  readonly words: Words;
+  resolve(reply: unknown): void;
+  reject(error: unknown): void;
+}
+
+/** Sends the commands of one turn together, but the first while the next are made. */
+class Batch {
+  #waiting: Waiting[] = [];
+  readonly #one: SendOne;
+  readonly #all: SendAll;
+
+  constructor(one: SendOne, all: SendAll) {
+    this.#one = one;
+    this.#all = all;
+  }
+
+  send(words: Words): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ words, resolve, reject });
+      if (this.#waiting.length === COMMANDS_AT_ONCE) void this.#flush();
+      else if (this.#waiting.length === 1) queueMicrotask(() => void this.#flush());
+    });
+  }
+
+  async #flush(): Promise<void> {
+    const waiting = this.#waiting;
+    this.#waiting = [];
+    const [first] = waiting;
+    if (first === undefined) return;
+    if (waiting.length === 1) {
+      this.#one(first.words).then(first.resolve, first.reject);
+      return;
+    }
+    try {
+      const replies = await this.#all(waiting.map((it) => it.words));
+      waiting.forEach(({ resolve, reject }, index) => {
+        const [error, reply] = replies[index] ?? [new Error("the client has returned no reply"), undefined];
+        if (error === null) resolve(reply);
+        else reject(error);
+      });
+    } catch (error) {
+      waiting.forEach((it) => it.reject(error));
+    }
+  }
 }
 
 function sending(client: Sending): Transport {

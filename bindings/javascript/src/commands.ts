@@ -24,7 +24,7 @@ export function commandOf(key: Word, policy: string, { code, cost, span, id }: O
   if (code >= Code.Hold) options.push(id);
   if (code === Code.Settle) {
     if (span >= 0) options.push("USED", String(cost));
-  } else if (code !== Code.Renew) {
+  } else if (code !== Code.Renew && cost !== 1) {
     options.push("COST", String(cost));
   }
   if (code === Code.Reserve) options.push("MAXWAIT", String(span));

@@ -2,7 +2,7 @@
 
 import type { Socket } from "node:net";
 
-import type { Transport, Word } from "./clients.js";
+import { COMMANDS_AT_ONCE, type Transport, type Word } from "./clients.js";
 import { SettingsError } from "./errors.js";
 
 const CONNECT_TIMEOUT_MS = 500;
@@ -90,14 +90,17 @@ class Connection implements Transport {
       }
       this.#pending.push({ resolve, reject });
       this.#written.push(encoded(words));
-      // Commands of one turn are one write.
-      if (this.#written.length === 1) {
-        queueMicrotask(() => {
-          socket.write(this.#written.length === 1 ? (this.#written[0] as Buffer) : Buffer.concat(this.#written));
-          this.#written = [];
-        });
-      }
+      // Commands of one turn are few writes: the server decides the first while the next are encoded.
+      if (this.#written.length === COMMANDS_AT_ONCE) this.#flush(socket);
+      else if (this.#written.length === 1) queueMicrotask(() => this.#flush(socket));
     });
+  }
+
+  #flush(socket: Socket): void {
+    const written = this.#written;
+    if (written.length === 0) return;
+    this.#written = [];
+    socket.write(written.length === 1 ? (written[0] as Buffer) : Buffer.concat(written));
   }
 
   async #connect(): Promise<Socket> {
@@ -202,25 +205,41 @@ class Parser {
   }
 
   #reply(): unknown {
+    const kind = this.#bytes[this.#at];
+    if (kind === 0x3a || kind === 0x24 || kind === 0x2a) {
+      const number = this.#integer();
+      if (number === undefined) return INCOMPLETE;
+      // : $ *
+      return kind === 0x3a ? number : kind === 0x24 ? this.#bulk(number) : this.#array(number);
+    }
     const end = this.#bytes.indexOf("\r\n", this.#at);
     if (end < 0) return INCOMPLETE;
-    const kind = this.#bytes[this.#at];
     const line = this.#bytes.toString("utf8", this.#at + 1, end);
     this.#at = end + 2;
-    switch (kind) {
-      case 0x2b: // +
-        return line;
-      case 0x2d: // -
-        return new Error(line);
-      case 0x3a: // :
-        return Number(line);
-      case 0x24: // $
-        return this.#bulk(Number(line));
-      case 0x2a: // *
-        return this.#array(Number(line));
-      default:
-        throw new Error("the server does not speak RESP");
+    if (kind === 0x2b) return line; // +
+    if (kind === 0x2d) return new Error(line); // -
+    throw new Error("the server does not speak RESP");
+  }
+
+  /** The integer behind the first byte of a reply; `undefined` if its line is incomplete. */
+  #integer(): number | undefined {
+    const bytes = this.#bytes;
+    let at = this.#at + 1;
+    const isNegative = bytes[at] === 0x2d;
+    if (isNegative) at += 1;
+    let number = 0;
+    for (; at < bytes.length; at += 1) {
+      const digit = (bytes[at] as number) - 0x30;
+      if (digit >= 0 && digit <= 9) {
+        number = number * 10 + digit;
+        continue;
+      }
+      if (bytes[at] !== 0x0d) throw new Error("the server does not speak RESP");
+      if (at + 1 >= bytes.length) return undefined;
+      this.#at = at + 2;
+      return isNegative ? -number : number;
     }
+    return undefined;
   }
 
   #bulk(length: number): unknown {

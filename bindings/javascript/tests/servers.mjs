@@ -2,7 +2,7 @@
 
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { createConnection, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -50,8 +50,11 @@ class Server {
   }
 
   /** Stops its process, which then answers nothing, but keeps its connections. */
-  pause() {
+  async pause() {
     this.child.kill("SIGSTOP");
+    // The signal returns before the process has stopped.
+    const states = () => readdirSync(`/proc/${this.child.pid}/task`).map((it) => readFileSync(`/proc/${this.child.pid}/task/${it}/stat`, "utf8"));
+    await until(() => states().every((it) => /^.*\) T/s.test(it)));
   }
 
   resume() {

@@ -292,7 +292,7 @@ describe("store that is unavailable", () => {
     const policy = (onError) => new Policy("fixed-window:4/1h", { onError });
     assert.equal((await limiter.take("used", policy("local"), 3)).remaining, 1);
     const hold = await limiter.hold("held", "fixed-window:4/1h", { ttl: 60_000 });
-    server.pause();
+    await server.pause();
     const denied = await limiter.take("k", "fixed-window:4/1h");
     assert.deepEqual([denied.allowed, denied.source, denied.retryAfterMs], [false, "fallback", 100]);
     assert.deepEqual(await limiter.take("k", policy("allow")).then((it) => [it.allowed, it.source]), [true, "fallback"]);
@@ -329,7 +329,7 @@ describe("store that is unavailable", () => {
   test("hold_that_is_aborted_in_flight_is_cancelled", async () => {
     const limiter = Limiter.server(`redis://127.0.0.1:${server.port}`, { timeout: 20_000 });
     assert.equal((await limiter.peek("aborted", "concurrency:1/1h")).allowed, true);
-    server.pause();
+    await server.pause();
     const abort = new AbortController();
     const holds = limiter.hold("aborted", "concurrency:1/1h", { signal: abort.signal });
     // The command is sent in this turn.

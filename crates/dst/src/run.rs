@@ -27,14 +27,18 @@ pub(crate) fn watch_panics() {
     }));
 }
 
-/// Runs a plan. A panic is a violation.
-pub(crate) fn run<W: World>(plan: &Plan<W>, output: Output) -> Result<RunOutcome> {
+/// Runs a plan. A panic is a violation, and so is an error.
+pub(crate) fn run<W: World>(plan: &Plan<W>, output: Output) -> RunOutcome {
     let ran = panic::catch_unwind(AssertUnwindSafe(|| W::run(plan, output)));
-    let mut outcome = ran.unwrap_or_else(|_| Ok(RunOutcome::default()))?;
+    let mut outcome =
+        ran.unwrap_or_else(|_| Ok(RunOutcome::default())).unwrap_or_else(|error| RunOutcome {
+            violation: Some(format!("after 0 ms: error: {error:#}")),
+            ..RunOutcome::default()
+        });
     if PANICKED.replace(false) {
         outcome.violation = Some("after 0 ms: panic: see above".to_owned());
     }
-    Ok(outcome)
+    outcome
 }
 
 /// Runs a future in one thread and in virtual time. `on_poll` is called before a task runs.
@@ -76,7 +80,7 @@ mod tests {
             let text = fs::read_to_string(&name).unwrap();
             let lines = text.lines().filter(|line| !line.starts_with('#')).count();
             assert!(lines <= 20, "{}: {lines} lines: expected at most 20", name.display());
-            let outcome = worlds::read(&text).unwrap().run(Output::Nothing).unwrap();
+            let outcome = worlds::read(&text).unwrap().run(Output::Nothing);
             assert_eq!(outcome.violation, None, "{}", name.display());
             assert!(outcome.events > 0, "{}", name.display());
         }

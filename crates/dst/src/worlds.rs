@@ -24,7 +24,7 @@ pub(crate) trait AnyPlan: Display {
     /// One of [`KINDS`].
     fn kind(&self) -> &'static str;
 
-    fn run(&self, output: Output) -> Result<RunOutcome>;
+    fn run(&self, output: Output) -> RunOutcome;
 
     /// The shortest plan found whose violation is of the same kind.
     fn shrink(&self) -> Result<Box<dyn AnyPlan>>;
@@ -35,7 +35,7 @@ impl<W: World> AnyPlan for Plan<W> {
         self.world.kind()
     }
 
-    fn run(&self, output: Output) -> Result<RunOutcome> {
+    fn run(&self, output: Output) -> RunOutcome {
         run(self, output)
     }
 

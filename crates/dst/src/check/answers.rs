@@ -270,13 +270,12 @@ impl CheckedKey {
                 && it.policy == *policy
                 && reply.is_some_and(|reply| reply.decision == it.decision);
         }
-        let (Some(reply), OnError::Local(_)) = (reply, answered.policy.settings().on_error) else {
-            return;
-        };
+        let Some(reply) = reply else { return };
         let states = self.fallbacks.entry(number).or_default();
         if answered.kind == Kind::Other("reset", 0) {
+            // Under any policy.
             *states = FallbackStates::default();
-        } else {
+        } else if let OnError::Local(_) = answered.policy.settings().on_error {
             states.replied(answered.readings.1, reply.decision);
         }
     }

@@ -317,8 +317,11 @@ local take = decision_function('take', { 'COST' })
 
 local function take_one(keys, given)
     local key, policy, cost = keys[1], policies[given[1]], given[2] or '1'
-    local fast = policy and policy.fast
-    if fast and #keys == 1 and #given <= 2 and #key > 0 and #key <= 65536 and #cost <= 9
+    local fast, count = policy and policy.fast, #given
+    if count == 3 and cost == 'COST' then
+        cost, count = given[3], 2
+    end
+    if fast and count <= 2 and #keys == 1 and #key > 0 and #key <= 65536 and #cost <= 9
         and string.find(cost, '^[1-9][0-9]*$') then
         local reply = fast_take(key, tonumber(cost), fast[1], fast[2], fast[3], fast[4], fast[5])
         if reply then
