@@ -343,6 +343,23 @@ impl Lease {
         self.lower_debt(units.into());
     }
 
+    /// The store has refunded units to the key, and still counts `used`: if that is less than the unspent units, the refund has
+    /// returned some of them. Returns their number. A chunk that was requested before is then lost.
+    pub fn refund_replied(&mut self, used: u32) -> u32 {
+        let returned = self.left.saturating_sub(used);
+        if returned > 0 || used == 0 {
+            reached!(RefundReturnsUnspentUnits if returned > 0);
+            self.removals.resets += 1;
+        }
+        self.left -= returned;
+        #[cfg(debug_assertions)]
+        {
+            self.units.gone += u64::from(returned);
+            self.check();
+        }
+        returned
+    }
+
     /// The key is reset, which has returned the units, too. Returns their number. A chunk that was requested before is lost. Is
     /// called before and after the reset: the store may grant a chunk in between.
     pub fn reset(&mut self) -> u32 {

@@ -228,6 +228,8 @@ marks! {
     LeaseIsRefilledWhileItExpires,
     /// A reset clears unspent units.
     LeaseIsReset,
+    /// The application refunds more than was used: unspent units are among them.
+    RefundReturnsUnspentUnits,
     /// Unspent units are returned.
     LeaseIsReturned,
     /// A request waits for the refill of another one until its deadline.

@@ -165,6 +165,23 @@ impl Inner {
         self.denials.forget(key);
     }
 
+    /// Updates the caches after the reply to `operation`.
+    pub(crate) fn replied(
+        &self,
+        key: &[u8],
+        operation: Operation,
+        reply: &Result<Answer, StoreError>,
+    ) {
+        self.finish(key, operation, reply.is_ok());
+        if let (Operation::Refund(_), Ok(Answer { decision, source: Source::Store, .. })) =
+            (operation, reply)
+        {
+            let used = decision.limit.saturating_sub(decision.remaining);
+            let returned = self.leases.refund_replied(key, used);
+            self.context.counts.lease_forfeited.add(returned.into());
+        }
+    }
+
     /// Updates the caches after `operation` has succeeded or failed.
     pub(crate) fn finish(&self, key: &[u8], operation: Operation, is_done: bool) {
         if operation == Operation::Reset && is_done {
@@ -832,7 +849,7 @@ impl Inner {
                 self.request(planned, deadline).await
             }
         };
-        self.finish(key, operation, answer.is_ok());
+        self.replied(key, operation, &answer);
         answer
     }
 }

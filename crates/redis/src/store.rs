@@ -348,12 +348,14 @@ impl Store for RedisStore {
 
     /// Refunds the unspent units of all leases. A store that is dropped without this call forfeits them.
     fn close(&self) -> Applied<'_, ()> {
-        Applied::later(self.return_leases())
+        Applied::later(self.return_leases(None))
     }
 }
 
 // Takes from leases: refills them from the store one request at a time, and refunds unspent units.
 
+/// Number of expired leases that are refunded at a time.
+const REFUNDS_AT_ONCE: usize = 64;
 /// Maximum number of operations of one call on one key that ask the store one after the other.
 const MAX_IN_TURN: usize = 3;
 
@@ -450,7 +452,7 @@ impl RedisStore {
         }
         let _forget = inner.begin(key, operation);
         let answer = inner.request(planned, deadline).await;
-        inner.finish(key, operation, answer.is_ok());
+        inner.replied(key, operation, &answer);
         answer
     }
 
@@ -611,17 +613,19 @@ impl RedisStore {
             loop {
                 tokio::time::sleep(every).await;
                 let Some(store) = Weak::upgrade(&store).map(Self) else { return };
-                for unspent in store.inner().leases.expired(Some(store.inner().context.now())) {
-                    store.return_now(unspent).await;
-                }
+                store.return_leases(Some(store.inner().context.now())).await;
             }
         });
     }
 
-    /// Refunds the unspent units of all leases.
-    async fn return_leases(&self) {
-        for unspent in self.inner().leases.expired(None) {
-            self.return_now(unspent).await;
+    /// Refunds the unspent units of leases that have expired by `now`; of all, for `None`.
+    async fn return_leases(&self, now: Option<Timestamp>) {
+        let mut expired = self.inner().leases.expired(now).into_iter();
+        loop {
+            let some = expired.by_ref().take(REFUNDS_AT_ONCE).map(|it| self.return_now(it));
+            if join_all(some).await.is_empty() {
+                return;
+            }
         }
     }
 }

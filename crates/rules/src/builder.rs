@@ -45,7 +45,7 @@ type WildcardId = (usize, usize, Rc<str>, Option<Rc<str>>);
 #[derive(Debug, Default)]
 pub(crate) struct RuleSetBuilder {
     policies: Vec<Policy>,
-    /// The units of a lease under each policy; 0: none is set.
+    /// The units of a lease under each policy; 0: none is set, 1: a lease is ruled out.
     leases: Vec<u32>,
     by_text: AHashMap<String, usize>,
     /// Policies with leases, by those without and the units.
@@ -263,6 +263,8 @@ impl RuleSetBuilder {
         if let Err(error) = PreparedPolicy::new(&policy).lease(units) {
             return fault(error.to_string());
         }
+        // A lease of one unit asks each time, and differs from none, for which the server's lease applies.
+        let units = units.max(1);
         let next = self.policies.len();
         let index = *self.leased.entry((index, units)).or_insert(next);
         if index == next {

@@ -100,7 +100,7 @@ impl RuleSet {
             policies.push(policy.clone());
         }
         Some(match self.lease_at(index?) {
-            0 => policy.to_string(),
+            0 | 1 => policy.to_string(),
             units => format!("{policy}, in leases of up to {units}"),
         })
     }

@@ -43,7 +43,7 @@ pub type Matches<'s> = smallvec::SmallVec<[Match<'s>; 2]>;
 #[derive(Clone, Debug, Default)]
 pub struct RuleSet {
     pub(crate) policies: Vec<Policy>,
-    /// The units of a lease under each policy; 0: none is set.
+    /// The units of a lease under each policy; 0: none is set, 1: a lease is ruled out.
     pub(crate) leases: Vec<u32>,
     pub(crate) names: AHashMap<Box<str>, usize>,
     pub(crate) rules: Vec<Rule>,

@@ -156,6 +156,12 @@ impl Leases {
         }
     }
 
+    /// The store has refunded units, and still counts `used`. Returns the number of unspent units that were among them.
+    pub(crate) fn refund_replied(&self, key: &[u8], used: u32) -> u32 {
+        let mut shard = self.shard(key).lock();
+        shard.get_mut(key).map_or(0, |leased| leased.lease.refund_replied(used))
+    }
+
     /// The key is reset. Returns the number of unspent units. Runs before and after the reset.
     pub(crate) fn forget(&self, key: &[u8]) -> u32 {
         let mut shard = self.shard(key).lock();

@@ -358,7 +358,7 @@ rules:
         .flat_map(|found| &found.charges)
         .map(|charge| rules.lease_at(charge.index.unwrap()))
         .collect();
-    assert_eq!(leases, [8, 16, 0, 0, 32, 0, 64]);
+    assert_eq!(leases, [8, 16, 1, 0, 32, 0, 64]);
     assert_eq!((rules.lease("few"), rules.lease("many"), rules.lease("none")), (8, 0, 0));
     let described: Vec<_> = rules.described().collect();
     assert!(

@@ -81,6 +81,11 @@ impl Decider {
         self.store.status()
     }
 
+    /// Gives the store back what this process holds of its units.
+    pub(crate) async fn close(&self) {
+        self.store.close().await;
+    }
+
     /// Prepares `policy` for requests that no rule applies to, with a lease of `lease` units, or that of the server if it
     /// is 0.
     pub(crate) fn prepare(&self, policy: &Policy, lease: u32) -> PreparedPolicy {

@@ -11,7 +11,7 @@ use sluicegate_core::Clock as _;
 use sluicegate_memory::{limit_free_memory, release_free_memory};
 use tokio::{
     task::spawn_blocking,
-    time::{MissedTickBehavior, interval, sleep},
+    time::{MissedTickBehavior, interval, sleep, timeout},
 };
 
 use self::{
@@ -41,6 +41,8 @@ use crate::{
 
 /// The pause after a failed accept, which would fail again at once while descriptors are exhausted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+/// How long the store may take for the units of leases that are given back at the end.
+const CLOSE_STORE: Duration = Duration::from_secs(2);
 
 /// The interval at which the server checks for memory to return to the system, and adds a sample to the
 /// dashboard's history.
@@ -145,7 +147,8 @@ impl Server {
     }
 
     /// Serves until `shutdown` is ready. Then it accepts no more clients, answers every request that has
-    /// arrived (waiting ones with a denial), closes all connections within 3 seconds, and writes the state file.
+    /// arrived (waiting ones with a denial), closes all connections within 3 seconds, gives unspent units of leases back to
+    /// the store within 2 more, and writes the state file.
     ///
     /// Must run on a tokio runtime with I/O and time enabled. The runtime only accepts clients; threads of the server
     /// serve them. Dropping the future instead closes all connections at once and writes no state.
@@ -210,6 +213,9 @@ impl Server {
         tracing::info!(clients = parts.clients.len(), "stopping");
         workers.stop().await;
         drop(watching);
+        if timeout(CLOSE_STORE, decider.close()).await.is_err() {
+            tracing::warn!("stopped before all leases were given back to the store");
+        }
         if let Some(exporting) = exporting {
             exporting.finish().await;
         }

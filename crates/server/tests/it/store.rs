@@ -97,6 +97,7 @@ fn redis_store_leases_as_rules_and_the_server_say() {
         "policies:
   few: {policy: 'gcra:10000/365d', lease: 64}
   none: gcra:10000/364d
+  each: {policy: 'gcra:10000/363d', lease: 0}
 rules:
 - {name: page, policy: 'fixed-window:10000/1d', lease: 64}
 ",
@@ -116,14 +117,21 @@ rules:
         (64, "SG.TAKE d @none", 150, 200),
         (64, "SG.TAKE e gcra:10000/365d", 150, 200),
         (64, "SG.TAKE f leaky-queue:10000/1s", 0, 0),
+        (64, "SG.TAKE h @each", 0, 0),
     ] {
-        let server = server(lease);
-        let mut peer = server.connect();
+        let begun = server(lease);
+        let mut peer = begun.connect();
         for _ in 0..200 {
             assert_eq!(peer.integers(command)[0], 1, "{command}");
         }
-        let leased = server.info_value("store_count_lease");
+        let leased = begun.info_value("store_count_lease");
         assert!((least..=most).contains(&leased), "{command}: {leased}");
+        // A server that stops gives back what it has not used.
+        drop(begun);
+        if !command.contains("queue") {
+            let peek = command.replace("TAKE", "PEEK");
+            assert_eq!(server(0).connect().integers(&peek)[2], 10_000 - 200, "{command}");
+        }
     }
     // A pipeline.
     let server = server(0);

@@ -723,9 +723,17 @@ impl Connection<'_> {
         self.pause();
         self.flush().await?;
         self.stream.shutdown().await?;
-        let mut dropped = [0; 1024];
-        while self.stream.read(&mut dropped).await? > 0 {}
-        Ok(())
+        let (mut bytes, mut dropped) = ([0; 1024], 0);
+        loop {
+            match self.stream.read(&mut bytes).await? {
+                0 => return Ok(()),
+                count => dropped += count,
+            }
+            if dropped >= CHUNK {
+                dropped = 0;
+                yield_now().await;
+            }
+        }
     }
 }
 
