@@ -109,6 +109,7 @@ impl Checks {
             Kind::Take(took) if decision.allowed() => {
                 units.taken += u64::from(took);
                 // A reset by another process does not reach it.
+                units.window_end = time + decision.reset_after;
                 let owed_until = clock.map(|(sent, _)| sent + decision.reset_after);
                 units.owed_until = units.owed_until.max(owed_until.unwrap_or_default());
             }
@@ -392,6 +393,11 @@ impl CheckState {
                     },
                     max_age,
                 );
+            }
+            (Source::Lease, Kind::Take(_))
+                if key.outlives_window(answered.number, answered.server_time) =>
+            {
+                return Some("safety: a unit of one window is used in the next");
             }
             (Source::Lease, Kind::Take(cost)) if settings.lease > 1 && answer.allowed() => {
                 key.admitted.admit(now, answered.server_time, cost.into());

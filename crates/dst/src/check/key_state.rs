@@ -8,8 +8,8 @@ use std::{
 
 use sluicegate_conformance::{OracleSubject, Subject as _};
 use sluicegate_core::{
-    Decision, Gcra, GcraName, OnError, Operation, Policy, PreparedPolicy, Retry, Share, Timestamp,
-    as_micros,
+    Decision, Forgets, Gcra, GcraName, OnError, Operation, Policy, PreparedPolicy, Retry, Share,
+    Timestamp, as_micros,
 };
 use sluicegate_redis::Options;
 
@@ -71,6 +71,8 @@ pub(super) struct LeasedUnits {
     pub(super) returned: u64,
     /// When the debt after its last take has drained, by the clock of the process.
     pub(super) owed_until: Timestamp,
+    /// When the window of its last take ends, by the clock of the server.
+    pub(super) window_end: Timestamp,
 }
 
 /// A denial of a take by the server, which the process may repeat.
@@ -384,6 +386,15 @@ impl CheckedKey {
             let owed = left * u128::from(limit.limit()) / limit.period().as_micros().max(1);
             u128::from(units) > owed
         })
+    }
+
+    /// Whether a process uses a unit of one window in the next.
+    pub(super) fn outlives_window(&self, number: u64, now: Timestamp) -> bool {
+        let [policy] = &self.policies[..] else { return false };
+        let is_window =
+            matches!(policy.policy().limits(), [limit] if limit.forgets() == Forgets::ByWindow);
+        let leased = self.leases.get(&number).filter(|_| is_window && self.stepped_at.is_empty());
+        leased.is_some_and(|it| now >= it.window_end)
     }
 
     /// The clock by which it is decided was set, or stands still until then.

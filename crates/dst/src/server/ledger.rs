@@ -76,6 +76,8 @@ pub(super) struct Connection {
     pub(super) kept: Option<usize>,
     /// The bytes of an incomplete reply that the server has offered.
     undecoded: Vec<u8>,
+    /// When the server last read bytes, by its clock.
+    read_at: Timestamp,
     /// Whether the server drops what it reads.
     is_closing: bool,
     /// Whether the server has closed it.
@@ -96,8 +98,8 @@ pub(super) struct Ledger {
     /// Requests that have begun to wait.
     pub(super) arrivals: u64,
     pub(super) bounds: Bounds,
-    /// Whether the server closes clients that are idle.
-    pub(super) closes_idle: bool,
+    /// After how much time the server closes clients that are idle, if it does.
+    pub(super) idle_timeout: Option<Duration>,
     /// Whether the server stops: requests that wait are then denied.
     pub(super) is_stopping: bool,
     pub(super) millis: fn() -> u64,
@@ -121,6 +123,7 @@ impl Ledger {
             kept: None,
             received: 0,
             undecoded: Vec::new(),
+            read_at: now(),
             is_closing: false,
             has_ended: false,
             is_left: false,
@@ -262,7 +265,7 @@ impl Ledger {
     /// Checks that every client that reads has received what was offered to it.
     pub(super) fn check_received(&mut self) {
         // One for which there is no memory may end, and one that is idle.
-        let may_end = self.bounds.bytes < UNLIMITED_BUFFER || self.closes_idle;
+        let may_end = self.bounds.bytes < UNLIMITED_BUFFER || self.idle_timeout.is_some();
         let lacks = |it: &Connection| {
             let is_over = it.is_left || it.has_ended && may_end;
             !is_over && (it.has_ended || !it.sent.is_empty() || it.received != it.offered)
@@ -278,6 +281,9 @@ impl Observer for Ledger {
     fn read(&mut self, number: usize, bytes: usize) {
         let connection = &mut self.connections[number];
         connection.read += bytes;
+        if bytes > 0 {
+            connection.read_at = now();
+        }
         // Commands behind one that waits are kept and do not run. Commands after a rejection are dropped.
         let runs = connection.sent.front().is_none_or(|it| it.waiting.is_none())
             && !self.is_stopping
@@ -325,7 +331,21 @@ impl Observer for Ledger {
     }
 
     fn closes(&mut self, number: usize) {
-        self.connections[number].is_closing = true;
+        let connection = &mut self.connections[number];
+        connection.is_closing = true;
+        let idle = now().since(connection.read_at);
+        let is_due = self.idle_timeout.is_none_or(|it| idle >= it);
+        // All of its commands are answered, and it has not begun another one.
+        let is_well = connection.sent.is_empty()
+            && !connection.is_left
+            && connection.gone_since.is_none()
+            && !self.is_stopping
+            && self.bounds.bytes >= UNLIMITED_BUFFER;
+        if is_well && !is_due {
+            self.violate(format_args!(
+                "liveness: connection {number} is closed after {idle:?} without a command"
+            ));
+        }
     }
 
     fn ended(&mut self, number: usize) {

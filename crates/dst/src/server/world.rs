@@ -130,7 +130,7 @@ impl World {
             keys,
             connections: Vec::new(),
             log,
-            closes_idle: server.timeout.is_some(),
+            idle_timeout: server.timeout.map(Duration::from_millis),
             arrivals: 0,
             is_stopping: false,
             millis,
