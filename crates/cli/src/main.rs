@@ -3,11 +3,13 @@
 mod arguments;
 mod client;
 mod connection;
+mod drawing;
 mod exit_status;
 mod explain;
 mod format;
 mod generate;
 mod health;
+mod input;
 mod key_commands;
 mod output;
 mod percent;
