@@ -3,7 +3,7 @@
 mod picture;
 mod text;
 
-use std::{env, ffi::OsString, io::Write, path::Path};
+use std::{env, io::Write, path::Path};
 
 use anyhow::ensure;
 use clap::{ArgMatches, Args};
@@ -67,49 +67,4 @@ fn read(options: &InputOptions, trace: Option<&Path>) -> anyhow::Result<Recommen
     let recommendation = Recommendation::new(&survey);
     ensure!(recommendation.requests > 0, "invalid FILE: expected at least one request");
     Ok(recommendation)
-}
-
-/// The command that replays the same input under `policy`, for a shell; `arguments` are those of this command.
-fn simulate_command(policy: &str, arguments: impl Iterator<Item = OsString>) -> String {
-    let mut command = format!("sluicegate simulate --policy {policy}");
-    let mut arguments = arguments.peekable();
-    while let Some(argument) = arguments.next() {
-        let argument = argument.to_string_lossy();
-        if argument == "--plot" {
-            arguments.next_if(|file| Path::new(file).extension().is_some_and(|it| it == "svg"));
-        } else if !argument.starts_with("--plot=") {
-            command += " ";
-            command += &quoted(&argument);
-        }
-    }
-    command
-}
-
-/// A word of a shell, quoted if it has a character of meaning.
-fn quoted(word: &str) -> String {
-    let is_plain = |it: char| it.is_ascii_alphanumeric() || "-_./:=@%+,".contains(it);
-    match !word.is_empty() && word.chars().all(is_plain) {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn simulate_command_has_the_options_of_the_input() {
-        for (arguments, expected) in [
-            (vec!["a.log"], " a.log"),
-            (vec!["--plot", "a.log"], " a.log"),
-            (vec!["--plot", "a.svg", "a.log"], " a.log"),
-            (vec!["--plot=a.svg", "--key", "{ip} {path}", "-"], " --key '{ip} {path}' -"),
-            (vec!["it's.log"], r" 'it'\''s.log'"),
-        ] {
-            let arguments = arguments.into_iter().map(OsString::from);
-            let command = simulate_command("gcra:60/1m", arguments);
-            assert_eq!(command, format!("sluicegate simulate --policy gcra:60/1m{expected}"));
-        }
-    }
 }

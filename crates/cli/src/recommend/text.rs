@@ -1,6 +1,6 @@
 //! A recommendation in tables and sentences.
 
-use std::{ffi::OsString, io::Write, time::Duration};
+use std::{ffi::OsString, io::Write, path::Path, time::Duration};
 
 use sluicegate_plot::Table;
 use sluicegate_simulator::{
@@ -8,7 +8,6 @@ use sluicegate_simulator::{
     MIN_KEYS, MIN_LENGTH, Named, Outcome, PAUSE, Recommendation, VOLUME_FACTOR,
 };
 
-use super::simulate_command;
 use crate::{
     format::moment,
     percent::percent,
@@ -210,13 +209,13 @@ fn notes(found: &Recommendation) -> Vec<String> {
     let mut notes = Vec::new();
     if found.one_of > 1 {
         notes.push(format!(
-            "there are more than {MAX_BUSY_KEYS} keys: numbers of keys, and of their requests, are estimates from one \
-             key in {} and the busiest",
+            "there are more than {MAX_BUSY_KEYS} keys: numbers of keys, and of their denied requests, are estimates from \
+             one key in {} and from the busiest keys",
             found.one_of
         ));
     }
     if found.keys() == 1 {
-        notes.push("there is one key, and none to compare it with; use another --key".to_owned());
+        notes.push("all requests have one key; use another --key to compare keys".to_owned());
     } else if found.keys() < MIN_KEYS {
         notes.push(format!(
             "there are {} keys: with fewer than {MIN_KEYS}, one more can change the recommendation",
@@ -305,5 +304,50 @@ fn table(caption: &str, heading: &[&str], rows: impl Iterator<Item = Vec<String>
         caption: caption.to_owned(),
         heading: heading.iter().map(|it| (*it).to_owned()).collect(),
         rows: rows.collect(),
+    }
+}
+
+/// The command that replays the same input under `policy`, for a shell; `arguments` are those of this command.
+fn simulate_command(policy: &str, arguments: impl Iterator<Item = OsString>) -> String {
+    let mut command = format!("sluicegate simulate --policy {policy}");
+    let mut arguments = arguments.peekable();
+    while let Some(argument) = arguments.next() {
+        let argument = argument.to_string_lossy();
+        if argument == "--plot" {
+            arguments.next_if(|file| Path::new(file).extension().is_some_and(|it| it == "svg"));
+        } else if !argument.starts_with("--plot=") {
+            command += " ";
+            command += &quoted(&argument);
+        }
+    }
+    command
+}
+
+/// A word of a shell, quoted if it has a character of meaning.
+fn quoted(word: &str) -> String {
+    let is_plain = |it: char| it.is_ascii_alphanumeric() || "-_./:=@%+,".contains(it);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn simulate_command_has_the_options_of_the_input() {
+        for (arguments, expected) in [
+            (vec!["a.log"], " a.log"),
+            (vec!["--plot", "a.log"], " a.log"),
+            (vec!["--plot", "a.svg", "a.log"], " a.log"),
+            (vec!["--plot=a.svg", "--key", "{ip} {path}", "-"], " --key '{ip} {path}' -"),
+            (vec!["it's.log"], r" 'it'\''s.log'"),
+        ] {
+            let arguments = arguments.into_iter().map(OsString::from);
+            let command = simulate_command("gcra:60/1m", arguments);
+            assert_eq!(command, format!("sluicegate simulate --policy gcra:60/1m{expected}"));
+        }
     }
 }

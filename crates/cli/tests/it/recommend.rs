@@ -310,7 +310,7 @@ fn recommend_says_what_is_missing() {
         (
             log(1, 5000),
             &[
-                "Note: there is one key, and none to compare it with; use another --key. ",
+                "Note: all requests have one key; use another --key to compare keys. ",
                 "like people: 0, like machines: 1, of these like an attack: 0\n",
                 "It denies requests of 0 of the 1 key; the bound is 0.1 %. ",
             ],

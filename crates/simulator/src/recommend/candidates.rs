@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{Gcra, GcraName, Limit, Policy};
+use sluicegate_core::{Gcra, GcraName, Limit, Policy, as_micros};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -11,6 +11,11 @@ const LIMITS: [u32; 21] = [
     5, 10, 20, 30, 60, 100, 200, 300, 600, 1000, 2000, 3000, 6000, 10_000, 20_000, 30_000, 60_000,
     100_000, 200_000, 300_000, 600_000,
 ];
+
+/// The least burst of a candidate.
+pub(crate) const MIN_BURST: u32 = LIMITS[0];
+/// The longest emission interval of a candidate, in microseconds.
+pub(crate) const MAX_INTERVAL: u64 = HOUR.as_secs() * 1_000_000 / 5;
 
 /// A candidate, of one limit of the algorithm `gcra`.
 #[derive(Clone, Debug)]
@@ -65,6 +70,11 @@ impl Candidate {
         Self { policy, gcra, family }
     }
 
+    /// The emission interval in microseconds, which is also that in ticks.
+    pub(crate) fn interval(&self) -> u64 {
+        as_micros(self.gcra.period()) / u64::from(self.gcra.limit())
+    }
+
     /// Upper bound on the units that pass in any ten minutes.
     pub(crate) fn ten_minutes(&self) -> u64 {
         let limit = u64::from(self.gcra.limit());
@@ -79,6 +89,14 @@ impl Candidate {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn candidates_have_intervals_of_whole_microseconds() {
+        let all = Candidate::all();
+        assert!(all.iter().all(|it| it.gcra.scale() == 1));
+        assert_eq!(all.iter().map(Candidate::interval).max(), Some(MAX_INTERVAL));
+        assert_eq!(all.iter().map(|it| it.gcra.burst()).min(), Some(MIN_BURST));
+    }
 
     #[test]
     fn candidates_of_a_family_are_in_ascending_order() {

@@ -37,8 +37,8 @@ pub struct Recommendation {
     pub others: u64,
     /// Times of the first and the last request, in microseconds since the Unix epoch.
     pub times: Option<(u64, u64)>,
-    /// 1 if every key was followed. Otherwise one of so many was, and numbers of keys are estimates; keys that look like an
-    /// attack are counted one by one.
+    /// 1 if every key was followed. Otherwise one of this number was, and numbers of keys are estimates; the busiest keys, and those
+    /// that look like an attack, are counted one by one.
     pub one_of: u64,
     /// Number of keys that look like people.
     pub people: u64,
@@ -183,6 +183,7 @@ impl Recommendation {
     #[must_use]
     pub fn new(survey: &Survey) -> Self {
         let one_of = survey.keys.share();
+        let certain = survey.keys.certain();
         let sampled = || survey.keys.keys().filter(|it| it.is_in_sample);
         let usual = Percentiles::of(sampled().map(|it| it.value.profile.busiest()));
         let volume = (VOLUME_FACTOR * usual.p90).max(ATTACK_REQUESTS);
@@ -201,7 +202,8 @@ impl Recommendation {
             let Sampled { key, value: record, is_in_sample } = it;
             let evidence = evidence(record);
             let is_attack = evidence.is_machine() && record.profile.busiest() >= attack;
-            let weight = match (is_attack, is_in_sample) {
+            let is_certain = is_attack || record.profile.requests() > certain;
+            let weight = match (is_certain, is_in_sample) {
                 (true, _) => 1,
                 (false, true) => one_of,
                 (false, false) => 0,
@@ -268,7 +270,7 @@ impl Recommendation {
 
 impl Outcome {
     fn new(candidate: &Candidate, index: usize, keys: &[Classified<'_>]) -> Self {
-        let denied = || keys.iter().filter(|key| key.record.denied(index) > 0);
+        let denied = || keys.iter().filter(|key| key.weight > 0 && key.record.denied(index) > 0);
         let count = |of: fn(&Classified<'_>) -> bool| {
             denied().filter(|key| of(key)).map(|key| key.weight).sum()
         };

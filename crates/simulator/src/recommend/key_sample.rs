@@ -15,11 +15,14 @@ pub(crate) struct KeySample<V> {
     capacity: usize,
     /// The sample has one key of `2^level`.
     level: u32,
+    /// Upper bound on the requests that a key had before it was dropped, in all times that it was.
+    missed: u64,
 }
 
 #[derive(Debug)]
 struct Slot<V> {
-    value: V,
+    /// Boxed, because the table has up to twice as many slots as keys.
+    value: Box<V>,
     /// Number of zero bits that the hash of the key begins with.
     zeros: u32,
 }
@@ -35,12 +38,12 @@ pub(crate) struct Sampled<'a, V> {
 
 impl<V> KeySample<V> {
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { keys: HashMap::default(), capacity: capacity.max(4), level: 0 }
+        Self { keys: HashMap::default(), capacity: capacity.max(4), level: 0, missed: 0 }
     }
 
     /// The value of `key`, if it is in the table.
     pub(crate) fn get_mut(&mut self, key: &[u8]) -> Option<&mut V> {
-        self.keys.get_mut(key).map(|slot| &mut slot.value)
+        self.keys.get_mut(key).map(|slot| &mut *slot.value)
     }
 
     /// Adds a key that is not in the table; `requests` counts those of a value.
@@ -48,7 +51,8 @@ impl<V> KeySample<V> {
         if self.keys.len() >= self.capacity {
             self.make_space(requests);
         }
-        self.keys.insert(key.into(), Slot { value, zeros: leading_zeros(key) });
+        let slot = Slot { value: Box::new(value), zeros: leading_zeros(key) };
+        self.keys.insert(key.into(), slot);
     }
 
     /// How many keys one of the sample represents: 1 if no key was left out.
@@ -56,11 +60,16 @@ impl<V> KeySample<V> {
         1 << self.level
     }
 
+    /// Requests above which a key is in the table, with at least three quarters of them: 0 if no key was left out.
+    pub(crate) const fn certain(&self) -> u64 {
+        self.missed * 4
+    }
+
     /// The keys of the table, in no order.
     pub(crate) fn keys(&self) -> impl Iterator<Item = Sampled<'_, V>> {
         self.keys.iter().map(|(key, slot)| {
             let is_in_sample = slot.zeros >= self.level;
-            Sampled { key, value: &slot.value, is_in_sample }
+            Sampled { key, value: &*slot.value, is_in_sample }
         })
     }
 
@@ -79,6 +88,7 @@ impl<V> KeySample<V> {
         counts.sort_unstable_by(|one, other| other.cmp(one));
         // Keys with as many requests as the first that has no place are dropped as well.
         let Some(&most) = counts.get(self.capacity / 4).or(counts.last()) else { return };
+        self.missed += most;
         self.keys.retain(|_, slot| is_in(slot, level) || requests(&slot.value) > most);
     }
 }
@@ -136,6 +146,7 @@ mod tests {
         let names: Vec<&[u8]> = busiest.iter().map(|it| it.key).collect();
         assert_eq!(names, [b"0", b"1", b"2", b"3", b"4"]);
         assert!(busiest.iter().all(|it| *it.value > 890), "{busiest:?}");
+        assert!(sample.certain() < 890, "{}", sample.certain());
         // A key of the sample has all of its requests.
         let light = sample.keys().filter(|it| it.is_in_sample && *it.value < 100);
         assert!(light.map(|it| *it.value).all(|requests| requests == 4));
