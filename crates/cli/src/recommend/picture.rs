@@ -7,8 +7,8 @@ use sluicegate_simulator::{Outcome, Point, Recommendation};
 const STEPS: [u64; 6] = [10, 15, 20, 30, 50, 70];
 /// The width of a bar.
 const WIDTH: u64 = 1000;
-/// Maximum length of a line below the axis.
-const MAX_LINE: usize = 84;
+/// Maximum length of a line below the axis, as wide as a small screen shows it.
+const MAX_LINE: usize = 70;
 /// A kind of keys: its name, its colour, and which they are.
 type Kind = (&'static str, Role, fn(&Point) -> bool);
 /// The kinds of keys.
@@ -59,8 +59,8 @@ fn axis(found: &Recommendation) -> String {
         false => outcome.policy.to_string(),
     };
     let names: Vec<String> = found.outcomes.iter().enumerate().map(name).collect();
-    let mut text = "Requests of a key in its busiest ten minutes, on a logarithmic scale. Dotted \
-                    lines:\nwhat a candidate admits in ten minutes at most. From the left:"
+    let mut text = "Requests of a key in its busiest ten minutes, on a logarithmic scale.\n\
+                    Dotted lines: what a candidate admits in ten minutes. From the left:"
         .to_owned();
     let mut line = MAX_LINE;
     for (index, name) in names.iter().enumerate() {

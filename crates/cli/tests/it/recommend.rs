@@ -5,6 +5,11 @@ use std::{
     fmt::Write as _,
 };
 
+#[cfg(target_os = "linux")]
+use sluicegate_testing::size;
+
+#[cfg(target_os = "linux")]
+use crate::run::sluicegate;
 use crate::run::{output, run};
 
 /// A round ten minutes: 2025-10-10 14:00:00 UTC.
@@ -383,4 +388,41 @@ fn recommend_last_line_replays_the_same_input() {
     for part in ["like people", "(recommended)", "role=\"img\"", ">1000<"] {
         assert!(svg.contains(part), "{part}");
     }
+}
+
+/// Peak memory in KiB of a command that reads two lines of each of `keys` keys from its standard input.
+#[cfg(target_os = "linux")]
+fn peak(arguments: &[&str], keys: u64) -> u64 {
+    use std::{io::Write, process::Stdio};
+
+    let mut command = sluicegate();
+    let mut child =
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    for key in 0..keys {
+        let [a, b, c] = [key >> 16, key >> 8 & 255, key & 255];
+        let seconds = key * 7200 / keys;
+        let (hour, minute, second) = (14 + seconds / 3600, seconds / 60 % 60, seconds % 60);
+        let line = format!(
+            "10.{a}.{b}.{c} - - [10/Oct/2025:{hour}:{minute:02}:{second:02} +0000] \"GET / HTTP/1.1\" 200 5\n"
+        );
+        input.write_all(line.repeat(2).as_bytes()).unwrap();
+    }
+    // All but the last block has been read.
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    drop(input);
+    assert!(child.wait().unwrap().success());
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// The number of keys does not matter: 65 536 are followed, each with its state under every candidate.
+#[cfg(target_os = "linux")]
+#[test]
+fn recommend_memory_is_bounded_for_any_number_of_keys() {
+    let keys = size("SLUICEGATE_RECOMMEND_KEYS", 200_000);
+    let recommend = peak(&["recommend", "-"], keys);
+    let simulate = peak(&["simulate", "-", "--policy", "gcra:600/1h"], keys);
+    println!("figure: {keys} keys: recommend takes {recommend} KiB, simulate {simulate} KiB");
+    assert!(recommend < 96 << 10, "{recommend} KiB");
 }
