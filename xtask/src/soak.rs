@@ -114,7 +114,7 @@ pub(crate) const TESTS: &[Tests] = &[
             "stop::",
         ],
     ),
-    ("sluicegate-cli", "it", &["recommend::recommend_memory"]),
+    ("sluicegate-cli", "it", &["recommend::"]),
 ];
 
 /// Instead of the name of a test binary: the tests beside the code.

@@ -240,11 +240,15 @@ fn reasons(found: &Recommendation, named: &Outcome, why: Named) -> String {
         0 => "",
         _ => " that do not look like an attack",
     };
-    let bound = format!(
+    let mut bound = format!(
         "It denies requests of {} of the {}; the bound is 0.1 %.",
         named.other_keys(),
         keys(others(found), other, found)
     );
+    if let Some(lower) = found.next_lower() {
+        bound +=
+            &format!(" The next lower limit, {}, denies {}.", lower.policy, lower.other_keys());
+    }
     match why {
         Named::DeniesAttack => format!(
             "{bound} Of the attack, it denies {} of {}, {}. It is the most generous candidate within the bound that \
@@ -269,7 +273,8 @@ fn reasons(found: &Recommendation, named: &Outcome, why: Named) -> String {
 fn wrapped(text: &str, indent: &str) -> String {
     let mut out = String::new();
     let mut length = 0;
-    for word in text.split(' ') {
+    // A percentage is not split.
+    for word in text.replace(" %", "\u{a0}%").split(' ') {
         let added = word.chars().count() + 1;
         if length > 0 && length + added > MAX_LINE {
             out += "\n";
@@ -281,7 +286,7 @@ fn wrapped(text: &str, indent: &str) -> String {
         out += word;
         length += added;
     }
-    out
+    out.replace('\u{a0}', " ")
 }
 
 /// Number of keys that do not look like an attack.
@@ -335,6 +340,15 @@ fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn wrapped_lines_are_short_and_keep_percentages() {
+        let text = format!("{} 12.5 % {}", "a".repeat(95), "b ".repeat(60));
+        let lines: Vec<String> = wrapped(&text, "  ").lines().map(str::to_owned).collect();
+        assert!(lines.iter().all(|line| line.chars().count() <= MAX_LINE), "{lines:?}");
+        assert!(lines[1].starts_with("  12.5 % b b"), "{lines:?}");
+        assert_eq!(wrapped("one word", ""), "one word");
+    }
 
     #[test]
     fn simulate_command_has_the_options_of_the_input() {

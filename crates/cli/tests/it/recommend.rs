@@ -241,7 +241,7 @@ fn recommend_slow_scrapers_are_denied() {
 }
 
 #[test]
-fn recommend_without_attack_denies_nobody_and_says_so() {
+fn recommend_without_attack_denies_no_key() {
     let log = people(&mut Random(7)).text();
     let out = output(&["recommend", "-"], &log);
     assert!(out.contains("\nkeys that look like people: 900, like machines: 0, "), "{out}");

@@ -266,6 +266,14 @@ impl Recommendation {
     pub fn named(&self) -> Option<&Outcome> {
         self.named.and_then(|(index, _)| self.outcomes.get(index))
     }
+
+    /// The next lower candidate with the same period and the same kind of burst.
+    #[must_use]
+    pub fn next_lower(&self) -> Option<&Outcome> {
+        let named = self.named()?;
+        let is_next = |it: &&Outcome| it.family == named.family && it.limit < named.limit;
+        self.outcomes.iter().filter(is_next).max_by_key(|it| it.limit)
+    }
 }
 
 impl Outcome {
@@ -386,15 +394,15 @@ fn shown(all: &[Outcome], named: Option<usize>) -> Vec<usize> {
     };
     let is_same_family = |index: &usize| all[*index].family == all[named].family;
     let neighbours = [named.checked_sub(1), Some(named + 1).filter(|it| *it < all.len())];
-    let nobody = (0..all.len()).filter(|index| all[*index].keys == 0);
-    let nobody = nobody.min_by_key(|index| (all[*index].ten_minutes, all[*index].limit));
+    let denies_none = (0..all.len()).filter(|index| all[*index].keys == 0);
+    let denies_none = denies_none.min_by_key(|index| (all[*index].ten_minutes, all[*index].limit));
     let distance = |index: &usize| {
         (all[*index].requests.abs_diff(all[named].requests), all[*index].ten_minutes)
     };
     let other = (0..all.len()).filter(|index| !is_same_family(index)).min_by_key(distance);
     let mut shown = vec![named];
     shown.extend(neighbours.into_iter().flatten().filter(is_same_family));
-    shown.extend(nobody);
+    shown.extend(denies_none);
     shown.extend(other);
     shown.sort_by_key(|index| (all[*index].ten_minutes, all[*index].limit));
     shown.dedup();
@@ -471,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn choose_attack_that_no_candidate_denies_is_said() {
+    fn choose_attack_that_no_candidate_denies_is_spared() {
         let all = outcomes(&[(Family::Minute, &[(5, 100), (0, 0)])]);
         assert_eq!(choose(&all, 100, 1), Some((1, Named::SparesAttack)));
     }
