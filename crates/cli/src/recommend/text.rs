@@ -16,6 +16,8 @@ use crate::{
 
 /// Maximum length of a line of text.
 const MAX_LINE: usize = 100;
+/// One key of this number that looks like an attack is more than usual.
+const MANY_ATTACKERS: u64 = 20;
 /// A log of less than this may lack the busiest hours.
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -220,6 +222,13 @@ fn notes(found: &Recommendation) -> Vec<String> {
         notes.push(format!(
             "there are {} keys: with fewer than {MIN_KEYS}, one more can change the recommendation",
             found.keys()
+        ));
+    }
+    if found.attackers * MANY_ATTACKERS > found.keys() && found.keys() >= MIN_KEYS {
+        notes.push(format!(
+            "{} of the keys look like an attack: these may be customers, pages that load something every few seconds, \
+             or addresses that many people share",
+            percent(found.attackers, found.keys())
         ));
     }
     if length < DAY {

@@ -331,6 +331,17 @@ fn recommend_says_what_is_missing() {
 }
 
 #[test]
+fn recommend_many_keys_like_an_attack_are_doubted() {
+    let traffic = ["--traffic", "poisson:50/s", "--keys", "zipf:100", "--for", "30m"];
+    let out = output(&[&["recommend"][..], &traffic].concat(), "").replace('\n', " ");
+    assert!(out.contains(" % of the keys look like an attack: these may be customers, "), "{out}");
+    let mut log = people(&mut Random(1));
+    log.steady(&mut Random(1), STUFFER, [0, 60 * MINUTE], [200, 0]);
+    let out = output(&["recommend", "-"], log.text());
+    assert!(!out.contains("these may be customers"), "{out}");
+}
+
+#[test]
 fn recommend_late_lines_are_reported() {
     let log = people(&mut Random(1)).text();
     let first: String = log.lines().take(3).map(|line| format!("{line}\n")).collect();
