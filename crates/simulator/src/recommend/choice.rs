@@ -20,7 +20,7 @@ pub const MIN_KEYS: u64 = 50;
 /// Shortest traffic for which a candidate is named: limits per minute count a minute.
 pub const MIN_LENGTH: Duration = Duration::from_secs(60);
 
-/// A candidate may deny one of so many keys that do not look like an attack.
+/// A candidate may deny one of this number of keys that do not look like an attack.
 const ONE_OF: u64 = 1000;
 /// The named candidate denies at least this share of what the best one denies of an attack, in per cent.
 const ENOUGH: u64 = 90;
@@ -168,6 +168,13 @@ pub struct Point {
     pub is_denied: bool,
 }
 
+/// What is usual among the keys, and what is not.
+struct Usual {
+    busiest: Percentiles,
+    volume: u64,
+    attack: u64,
+}
+
 /// A key with its class.
 struct Classified<'a> {
     key: &'a [u8],
@@ -182,35 +189,8 @@ impl Recommendation {
     /// The recommendation of `survey`.
     #[must_use]
     pub fn new(survey: &Survey) -> Self {
-        let one_of = survey.keys.share();
-        let certain = survey.keys.certain();
-        let sampled = || survey.keys.keys().filter(|it| it.is_in_sample);
-        let usual = Percentiles::of(sampled().map(|it| it.value.profile.busiest()));
-        let volume = (VOLUME_FACTOR * usual.p90).max(ATTACK_REQUESTS);
-        let evidence = |record: &KeyRecord| Evidence::of(record, volume);
-        let people = sampled().filter(|it| !evidence(it.value).is_machine());
-        let people: Vec<u64> = people.map(|it| it.value.profile.busiest()).collect();
-        // Without people, machines are compared with each other.
-        let (busiest, attack) = match people.is_empty() {
-            true => (usual, volume),
-            false => {
-                let busiest = Percentiles::of(people.into_iter());
-                (busiest, ATTACK_REQUESTS.max(busiest.p99 + 1))
-            }
-        };
-        let classify = |it| -> Classified<'_> {
-            let Sampled { key, value: record, is_in_sample } = it;
-            let evidence = evidence(record);
-            let is_attack = evidence.is_machine() && record.profile.busiest() >= attack;
-            let is_certain = is_attack || record.profile.requests() > certain;
-            let weight = match (is_certain, is_in_sample) {
-                (true, _) => 1,
-                (false, true) => one_of,
-                (false, false) => 0,
-            };
-            Classified { key, record, evidence, is_attack, weight }
-        };
-        let keys: Vec<Classified<'_>> = survey.keys.keys().map(classify).collect();
+        let usual = Usual::of(survey);
+        let keys = classify(survey, &usual);
         let count = |of: &dyn Fn(&Classified<'_>) -> bool| {
             keys.iter().filter(|key| of(key)).map(|key| key.weight).sum::<u64>()
         };
@@ -234,14 +214,14 @@ impl Recommendation {
             requests: survey.requests,
             others: survey.others,
             times: survey.times,
-            one_of,
+            one_of: survey.keys.share(),
             people: count(&|key| !key.evidence.is_machine()),
             machines: count(&|key| key.evidence.is_machine()),
             attackers,
             attack_requests: attack_keys.map(|key| key.record.profile.requests()).sum(),
-            busiest,
-            volume,
-            attack,
+            busiest: usual.busiest,
+            volume: usual.volume,
+            attack: usual.attack,
             heaviest: heaviest(&keys, candidate),
             outcomes: shown.iter().map(|index| all[*index].clone()).collect(),
             named: named.and_then(|(index, why)| Some((position(index)?, why))),
@@ -274,6 +254,39 @@ impl Recommendation {
         let is_next = |it: &&Outcome| it.family == named.family && it.limit < named.limit;
         self.outcomes.iter().filter(is_next).max_by_key(|it| it.limit)
     }
+}
+
+impl Usual {
+    fn of(survey: &Survey) -> Self {
+        let sampled = || survey.keys.keys().filter(|it| it.is_in_sample);
+        let all = Percentiles::of(sampled().map(|it| it.value.profile.busiest()));
+        let volume = (VOLUME_FACTOR * all.p90).max(ATTACK_REQUESTS);
+        let people = sampled().filter(|it| !Evidence::of(it.value, volume).is_machine());
+        let people: Vec<u64> = people.map(|it| it.value.profile.busiest()).collect();
+        // Without people, machines are compared with each other.
+        if people.is_empty() {
+            return Self { busiest: all, volume, attack: volume };
+        }
+        let busiest = Percentiles::of(people.into_iter());
+        Self { busiest, volume, attack: ATTACK_REQUESTS.max(busiest.p99 + 1) }
+    }
+}
+
+/// The keys of the survey, each with its class.
+fn classify<'a>(survey: &'a Survey, usual: &Usual) -> Vec<Classified<'a>> {
+    let (share, certain) = (survey.keys.share(), survey.keys.certain());
+    let classified = |Sampled { key, value: record, is_in_sample }: Sampled<'a, KeyRecord>| {
+        let evidence = Evidence::of(record, usual.volume);
+        let is_attack = evidence.is_machine() && record.profile.busiest() >= usual.attack;
+        let is_certain = is_attack || record.profile.requests() > certain;
+        let weight = match (is_certain, is_in_sample) {
+            (true, _) => 1,
+            (false, true) => share,
+            (false, false) => 0,
+        };
+        Classified { key, record, evidence, is_attack, weight }
+    };
+    survey.keys.keys().map(classified).collect()
 }
 
 impl Outcome {

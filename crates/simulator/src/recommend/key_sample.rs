@@ -1,7 +1,8 @@
 //! A bounded number of keys out of any number: all of them, or else a random sample and the busiest.
 //!
 //! Each key has a hash. While the table is too full, the sample is halved: it has the keys whose hash begins with one more
-//! zero bit. A key of the sample was therefore in it from its first request on, and represents those that were left out. Beside the sample are the keys with the most requests among the others.
+//! zero bit. A key of the sample was therefore in it from its first request on, and represents those that were left out.
+//! Beside the sample are the keys with the most requests among the others.
 
 use std::hash::{DefaultHasher, Hasher};
 
