@@ -43,6 +43,7 @@ const SIZES: &[(&str, &str)] = &[
     ("SLUICEGATE_OLD_KEYS", "400000"),
     ("SLUICEGATE_POLICIES", "1000000"),
     ("SLUICEGATE_PROMISES", "100000"),
+    ("SLUICEGATE_RECOMMEND_KEYS", "1000000"),
     ("SLUICEGATE_RELOADS", "3000"),
     ("SLUICEGATE_RESENT_STREAMS", "5000"),
     ("SLUICEGATE_RESETS", "100000"),
@@ -113,6 +114,7 @@ pub(crate) const TESTS: &[Tests] = &[
             "stop::",
         ],
     ),
+    ("sluicegate-cli", "it", &["recommend::"]),
 ];
 
 /// Instead of the name of a test binary: the tests beside the code.

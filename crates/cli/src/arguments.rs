@@ -7,7 +7,10 @@ use clap::{Args, Parser, Subcommand};
 use sluicegate_core::{Limit, Policy, PolicyError};
 use sluicegate_server::Config;
 
-use crate::{connection::Connection, generate, serve::Serve, simulate::Simulate, values};
+use crate::{
+    connection::Connection, generate, recommend::Recommend, serve::Serve, simulate::Simulate,
+    values,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,6 +22,8 @@ Examples:
       explain what a policy allows
   sluicegate simulate --policy fixed-window:100/60s:align=clock scenarios/boundary-burst.csv
       replay recorded traffic against a policy
+  sluicegate recommend examples/logs/access.log
+      find a limit for a log, and see which keys it denies
 
 A policy is ALGORITHM:N/PERIOD[:option[=value]]...; commas join several limits. Algorithms:
 ";
@@ -60,6 +65,8 @@ pub(crate) enum Command {
     Rules(Rules),
     /// Replay recorded or synthetic traffic against policies, in virtual time
     Simulate(Box<Simulate>),
+    /// Show which keys of a log candidate policies deny, and recommend a policy
+    Recommend(Box<Recommend>),
     /// Check a Redis or Valkey store, and install functions for other languages
     #[command(subcommand)]
     Redis(Redis),

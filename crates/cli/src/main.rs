@@ -3,14 +3,17 @@
 mod arguments;
 mod client;
 mod connection;
+mod drawing;
 mod exit_status;
 mod explain;
 mod format;
 mod generate;
 mod health;
+mod input;
 mod key_commands;
 mod output;
 mod percent;
+mod recommend;
 mod redis;
 mod rules;
 mod serve;
@@ -47,10 +50,10 @@ fn start() -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let mut arguments = Arguments::from_arg_matches(&matches)?;
-    if let (Command::Simulate(options), Some((_, matches))) =
-        (&mut arguments.command, matches.subcommand())
-    {
-        options.note_order(matches);
+    match (&mut arguments.command, matches.subcommand()) {
+        (Command::Simulate(options), Some((_, matches))) => options.note_order(matches),
+        (Command::Recommend(options), Some((_, matches))) => options.note_given(matches),
+        _ => {}
     }
     run(arguments.command)
 }
@@ -77,6 +80,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Info(key) => key_commands::info(&key)?,
         Command::Policy { policies } => explain::explain(&policies, &mut output())?,
         Command::Simulate(options) => simulate::simulate(&options)?,
+        Command::Recommend(options) => recommend::recommend(&options)?,
         Command::Rules(command) => return rules::run(&command),
         Command::Redis(command) => return redis::run(&command),
         Command::Health { address } => return health::check(&address),

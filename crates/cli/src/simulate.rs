@@ -4,57 +4,50 @@ mod compare;
 mod lane;
 mod options;
 mod picture;
-mod progress;
 mod redis;
 mod remote;
-mod source;
-mod unzip;
 
-use std::{
-    env, fs,
-    io::{self, IsTerminal, Write},
-    path::{Path, PathBuf},
-    process,
-};
+use std::{io::Write, os::unix::ffi::OsStrExt, path::PathBuf};
 
 use anyhow::{anyhow, bail, ensure};
-use sluicegate_commands::plain_error;
 use sluicegate_core::PreparedPolicy;
-use sluicegate_plot::Terminal;
 use sluicegate_simulator::{Event, TimeSeries};
 
 pub(crate) use self::options::Simulate;
 use self::{
     lane::{Lane, Lanes},
-    options::{Change, Format, Plot, Store, Written},
+    options::{Change, Format, Store},
     redis::Redis,
     remote::Remote,
-    source::{Input, Source},
 };
 use crate::{
     client::Client,
+    drawing::{Plot, terminal, write_file},
+    input::{Input, Source},
     output::{output, report},
     table,
     values::closest,
 };
 
-/// Columns of a chart if the width of the terminal is unknown.
-const COLUMNS: usize = 100;
-
 pub(crate) fn simulate(options: &Simulate) -> anyhow::Result<()> {
-    let (trace, plot) = options.files()?;
+    let (trace, plot) = options.drawing.files(options.input.trace.as_ref())?;
     check(options, plot.as_ref())?;
-    let mut input = Input::new(options, trace.as_deref())?;
-    warn_of_late_traffic(options);
+    let reading = options.reading();
+    let mut input = Input::new(&options.input, trace.as_deref())?;
+    options.input.warn_of_late_traffic();
     let draws = plot.is_some() || options.html.is_some();
-    let key = if draws { input.key_to_follow(options)? } else { None };
-    let mut source = input.open(options)?;
+    let key = match &options.key_plot {
+        Some(key) if draws => Some(key.as_bytes().to_vec()),
+        _ if draws => input.busiest_key(reading)?,
+        _ => None,
+    };
+    let mut source = input.open(reading)?;
     let mut lanes = Lanes::new(options, draws.then_some(key.as_deref()))?;
     let result = decide(options, &mut source, &mut lanes);
     // Rows of the lines before a broken one are printed.
     lanes.finish_rows()?;
     result?;
-    source.finish(options)?;
+    source.finish(reading)?;
     lanes.finish(options.until);
     for Change { text, .. } in options.changes.iter().filter(|it| lanes.is_unused(&it.text)) {
         report(format_args!(
@@ -91,10 +84,10 @@ fn check(options: &Simulate, plot: Option<&Plot>) -> anyhow::Result<()> {
         "invalid --plot: expected a file such as `--plot chart.svg`, because --format csv prints rows"
     );
     ensure!(
-        options.traffic.is_empty() || !options.policies.is_empty(),
+        options.input.traffic.is_empty() || !options.policies.is_empty(),
         "missing --policy: expected one such as `--policy gcra:30/60s` for --traffic"
     );
-    if let Some(policy) = options.concurrency().filter(|_| !options.traffic.is_empty()) {
+    if let Some(policy) = options.concurrency().filter(|_| !options.input.traffic.is_empty()) {
         bail!(
             "invalid --policy `{policy}`: synthetic traffic has no durations; use a log or a trace"
         );
@@ -128,22 +121,7 @@ fn check(options: &Simulate, plot: Option<&Plot>) -> anyhow::Result<()> {
     if let Some(unused) = unused.filter(|_| plot.is_none() && options.html.is_none()) {
         bail!("missing --plot or --html: {unused} needs one of them");
     }
-    let synthetic = ["--keys", "--for", "--seed"].into_iter().find(|it| options.is_given(it));
-    if let Some(unused) = synthetic.filter(|_| options.traffic.is_empty()) {
-        bail!("missing --traffic: {unused} needs it");
-    }
-    Ok(())
-}
-
-/// Warns about synthetic traffic that has no requests, because it begins at the end or later.
-fn warn_of_late_traffic(options: &Simulate) {
-    let length = options.length;
-    for Written { text, .. } in options.traffic.iter().filter(|it| it.value.start() >= length) {
-        let length = table::duration_text(length);
-        report(format_args!(
-            "warning: --traffic `{text}` begins after the end (--for {length}): it has no requests"
-        ));
-    }
+    options.input.check()
 }
 
 /// Rejects a key for the chart that does not occur.
@@ -202,32 +180,4 @@ fn each(
         }
         batch.events().try_for_each(|event| decide(&event))?;
     }
-}
-
-/// The terminal that a chart is drawn on.
-fn terminal() -> Terminal {
-    let is_terminal = io::stdout().is_terminal();
-    let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
-    let dumb = env::var_os("TERM").is_some_and(|term| term == "dumb");
-    let columns = is_terminal.then(terminal_size::terminal_size).flatten();
-    let columns = columns.map_or(COLUMNS, |(width, _)| usize::from(width.0));
-    Terminal { columns, colour: is_terminal && !dumb && !set("NO_COLOR") }
-}
-
-fn write_file(path: &Path, text: &str) -> anyhow::Result<()> {
-    let why = |error| anyhow!("cannot write {}: {}", path.display(), plain_error(&error));
-    // A link keeps pointing to the file.
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    if path.exists() && !path.is_file() {
-        return fs::write(&path, text).map_err(why);
-    }
-    // Beside it first: a full disk must not leave a part of the file, nor remove the one before.
-    let mut name = path.clone().into_os_string();
-    name.push(format!(".tmp-{}", process::id()));
-    let temporary = PathBuf::from(name);
-    let written = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, &path));
-    written.map_err(|error| {
-        let _ = fs::remove_file(&temporary);
-        why(error)
-    })
 }

@@ -1,8 +1,9 @@
-//! Cells of the tables of `simulate`.
+//! Tables of `simulate` and `recommend`.
 
-use std::time::Duration;
+use std::{io::Write, time::Duration};
 
 use sluicegate_core::{as_micros, human::span};
+use sluicegate_plot::Table;
 
 use crate::percent::percent;
 
@@ -34,6 +35,27 @@ pub(crate) fn key_cell(key: &[u8]) -> String {
         Some(_) => whole.chars().take(MAX_KEY_CHARS - 1).chain(['…']).collect(),
         None => whole,
     }
+}
+
+/// Each column as wide as its widest cell: words to the left, figures to the right.
+pub(crate) fn write_table(table: &Table, out: &mut impl Write) -> anyhow::Result<()> {
+    let lines = || [&table.heading].into_iter().chain(&table.rows);
+    let width = |column: usize| {
+        let cells = lines().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..table.heading.len()).map(width).collect();
+    for row in lines() {
+        let mut line = String::new();
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            line += &match column {
+                0 => format!("{cell:<width$}"),
+                _ => format!("  {cell:>width$}"),
+            };
+        }
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

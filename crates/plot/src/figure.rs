@@ -1,5 +1,7 @@
 //! The content of a figure.
 
+use crate::scale::{axis_spans, time_ticks};
+
 /// Policies one below the other, on one time axis.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Figure {
@@ -13,8 +15,20 @@ pub struct Figure {
     pub width: u64,
     /// Position of 0, in microseconds after the start of the first span.
     pub origin: u64,
+    /// Labels of the horizontal axis. Without any, it is an axis of time. With some, a span is an interval of another quantity:
+    /// positions are not microseconds, and bars are wide.
+    pub ticks: Vec<Tick>,
     /// One for each policy.
     pub rows: Vec<Row>,
+}
+
+/// A label of the horizontal axis.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tick {
+    /// Its position, from the beginning of the first span.
+    pub at: u64,
+    /// Its text.
+    pub label: String,
 }
 
 /// A policy.
@@ -192,6 +206,16 @@ impl Figure {
     pub(crate) fn length(&self) -> u64 {
         let spans = u64::try_from(self.spans()).unwrap_or(u64::MAX);
         spans.saturating_mul(self.width).max(1)
+    }
+
+    /// Positions and texts along the horizontal axis, at most `most` of time.
+    pub(crate) fn axis_ticks(&self, most: u64) -> Vec<(u64, String)> {
+        if !self.ticks.is_empty() {
+            return self.ticks.iter().map(|tick| (tick.at, tick.label.clone())).collect();
+        }
+        let values = time_ticks(self.length().saturating_sub(self.origin), most);
+        let texts = axis_spans(&values);
+        values.iter().map(|value| self.origin + value).zip(texts).collect()
     }
 
     /// The series that occur, by role, each with its name.

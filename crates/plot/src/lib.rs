@@ -1,6 +1,6 @@
 //! Charts of the effect of a policy on traffic.
 //!
-//! A [`Figure`] has the content: a time axis, and for each policy counts in spans of equal
+//! A [`Figure`] has the content: an axis, mostly of time, and for each policy counts in spans of equal
 //! length, lines, bounds and texts. [`svg`] draws it as a file in the light or dark colours of the reader's system,
 //! [`Terminal`] in characters of braille, and [`Page`] puts it on a page of HTML that needs nothing
 //! else. Nothing here knows a policy, reads a clock, prints, or uses floats: a
@@ -26,7 +26,7 @@ mod svg;
 mod terminal;
 mod text;
 
-pub use figure::{Bound, Caption, Edge, Figure, Peak, Plot, Role, Row, Series, Shape, Size};
+pub use figure::{Bound, Caption, Edge, Figure, Peak, Plot, Role, Row, Series, Shape, Size, Tick};
 pub use html::{Page, Table};
 pub use scale::span;
 pub use svg::svg;

@@ -15,7 +15,6 @@ use self::{
 use crate::{
     figure::{Figure, Plot, Row, Shape, Size},
     labels::{Anchor, width},
-    scale::{axis_spans, time_ticks},
     text::escape,
 };
 
@@ -157,10 +156,8 @@ fn title_lines(title: &str) -> Vec<String> {
 /// Draws the time axis at `y`; the baseline of its last line.
 fn axis(out: &mut String, figure: &Figure, y: u64) -> u64 {
     let y = y - BELOW;
-    let shown = figure.length().saturating_sub(figure.origin);
-    let values = time_ticks(shown, 8);
-    for (index, (value, span)) in values.iter().zip(axis_spans(&values)).enumerate() {
-        let x = x(figure, figure.origin + value);
+    for (index, (at, span)) in figure.axis_ticks(8).into_iter().enumerate() {
+        let x = x(figure, at);
         let _ = writeln!(out, "<path class=\"grid\" d=\"M{} {}v5\"/>", tenths(x), tenths(y));
         let class = if index % 2 == 0 { "tick" } else { "tick odd" };
         let is_cut = Anchor::Middle.extent(&span, x).is_none_or(|(_, right)| right > WIDTH);

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use crate::{
     canvas::Canvas,
     figure::{Figure, Plot, Role, Series, Shape, Size},
-    scale::{axis_spans, count, place, time_ticks},
+    scale::{count, place},
 };
 
 /// Columns for the values of an axis, with the line beside them.
@@ -73,6 +73,7 @@ impl Terminal {
             Size::Strip => 2,
         };
         let mut canvas = Canvas::new(width, rows);
+        edges(figure, plot, &mut canvas);
         bars(figure, plot, &mut canvas);
         for series in plot.series.iter().filter(|series| series.shape != Shape::Bars) {
             draw(figure, plot, series, &mut canvas);
@@ -98,6 +99,17 @@ impl Terminal {
             None => return text.to_owned(),
         };
         if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// Draws boundaries as dotted lines from top to bottom.
+fn edges(figure: &Figure, plot: &Plot, canvas: &mut Canvas) {
+    let width = u64::try_from(canvas.width()).unwrap_or(u64::MAX);
+    for edge in &plot.edges {
+        let x = usize::try_from(place(edge.at, figure.length(), width)).unwrap_or(0);
+        for y in (0..canvas.height()).step_by(2) {
+            canvas.set(x.min(canvas.width() - 1), y, Role::Bound);
+        }
     }
 }
 
@@ -217,13 +229,11 @@ fn scaled(index: usize, of: usize, onto: usize) -> usize {
 
 fn axis(figure: &Figure, width: usize, out: &mut String) {
     let length = figure.length();
-    let shown = length.saturating_sub(figure.origin);
     let most = u64::try_from(width / 12).unwrap_or(2);
     let mut line: Vec<char> = vec!['─'; width];
     let mut words: Vec<char> = vec![' '; width + 8];
-    let values = time_ticks(shown, most);
-    for (value, span) in values.iter().zip(axis_spans(&values)) {
-        let at = place(figure.origin + value, length, u64::try_from(width).unwrap_or(0));
+    for (at, span) in figure.axis_ticks(most) {
+        let at = place(at, length, u64::try_from(width).unwrap_or(0));
         let at = usize::try_from(at).unwrap_or(0).min(width - 1);
         line[at] = '┴';
         for (to, from) in words[at..].iter_mut().zip(span.chars()) {

@@ -35,6 +35,7 @@ mod heavy_hitters;
 mod kind;
 mod limits;
 mod log;
+mod recommend;
 mod records;
 mod report;
 mod rows;
@@ -55,6 +56,10 @@ pub use kind::Kind;
 pub use limits::MAX_LINE;
 pub use log::{
     Broken, DurationField, KeyTemplate, LateLines, LogError, LogFault, LogFormat, LogReader,
+};
+pub use recommend::{
+    ATTACK_REQUESTS, Attacker, DeniedKey, EVEN_GAPS, EVEN_SHARE, Evidence, LONG, MIN_KEYS,
+    MIN_LENGTH, Named, Outcome, PAUSE, Percentiles, Point, Recommendation, Survey, VOLUME_FACTOR,
 };
 pub use report::{Report, Totals, periods};
 pub use rows::{HEADER, Rows};

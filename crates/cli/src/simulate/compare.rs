@@ -6,7 +6,7 @@ use sluicegate_plot::Table;
 use sluicegate_simulator::{BusyKey, MAX_BUSY_KEYS};
 
 use super::lane::Lane;
-use crate::table::{BUSIEST, duration_text, key_cell, share};
+use crate::table::{BUSIEST, duration_text, key_cell, share, write_table};
 
 /// The results of each policy, the most in windows, and for a single policy the busiest keys.
 pub(super) fn tables(lanes: &[Lane]) -> Vec<Table> {
@@ -151,27 +151,6 @@ fn notes(lanes: &[Lane], out: &mut impl Write) -> anyhow::Result<()> {
         for change in lane.changes() {
             writeln!(out, "  after {}: {}", duration_text(change.after), change.policy)?;
         }
-    }
-    Ok(())
-}
-
-/// Each column as wide as its widest cell: words to the left, figures to the right.
-fn write_table(table: &Table, out: &mut impl Write) -> anyhow::Result<()> {
-    let lines = || [&table.heading].into_iter().chain(&table.rows);
-    let width = |column: usize| {
-        let cells = lines().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..table.heading.len()).map(width).collect();
-    for row in lines() {
-        let mut line = String::new();
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            line += &match column {
-                0 => format!("{cell:<width$}"),
-                _ => format!("  {cell:>width$}"),
-            };
-        }
-        writeln!(out, "{}", line.trim_end())?;
     }
     Ok(())
 }

@@ -2,18 +2,16 @@
 
 use std::{ffi::OsString, path::PathBuf, str::FromStr, time::Duration};
 
-use anyhow::bail;
-use clap::{ArgMatches, Args, ValueEnum, parser::ValueSource};
+use clap::{ArgMatches, Args, ValueEnum};
 use sluicegate_core::Policy;
-use sluicegate_simulator::{KeySpec, KeyTemplate, LogFormat, TrafficSpec};
+use sluicegate_simulator::periods;
 
 use crate::{
     connection::{Address, Password, SCHEME},
-    values::{self, positive_span, span},
+    drawing::Drawing,
+    input::{Durations, InputOptions, Reading, given},
+    values::{self, span},
 };
-
-/// Key of a log line without `--key`: the client.
-pub(super) const DEFAULT_KEY: &str = "{ip}";
 
 #[derive(Args, Debug)]
 pub(crate) struct Simulate {
@@ -30,9 +28,8 @@ pub(crate) struct Simulate {
     /// Index of the policy of each change.
     #[arg(skip)]
     pub(crate) changed: Vec<Option<usize>>,
-    /// Draw a chart: in the terminal, or to a file that ends in `.svg`
-    #[arg(long, value_name = "FILE.svg", num_args = 0..=1)]
-    pub(crate) plot: Option<Option<PathBuf>>,
+    #[command(flatten)]
+    pub(crate) drawing: Drawing,
     /// Write a self-contained page with the tables and the chart
     #[arg(long, value_name = "FILE.html")]
     pub(crate) html: Option<PathBuf>,
@@ -60,63 +57,19 @@ pub(crate) struct Simulate {
     /// Output: a summary, or one CSV row per event
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
-    /// Format of an access log: `common`, `combined`, `vhost_combined`, `envoy`, `istio`, `alb`, `w3c`, `json`,
-    /// `traefik`, or a format string of nginx or Apache [default: detected]
-    #[arg(long, value_name = "FORMAT")]
-    pub(crate) log: Option<Written<LogFormat>>,
-    /// Key of a log line, made of fields in braces, such as `{ip}:{path}`
-    #[arg(long, value_name = "TEMPLATE", default_value = DEFAULT_KEY)]
-    pub(crate) key: KeyTemplate,
-    /// Field of the log that holds the time [default: detected]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) time_field: Option<String>,
     /// Field of the log that holds the duration of a request, which a `concurrency` limit needs [default: detected].
     /// It is in seconds, or in the unit that its name ends with: `_ms`, `_us` or `_ns`. `NAME:ms` names another unit: s,
     /// ms, us or ns
     #[arg(long, value_name = "NAME[:UNIT]")]
     pub(crate) duration_field: Option<String>,
-    /// Sort log lines that are out of order by up to this much, or more if they are near each other in the file
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = span)]
-    pub(crate) disorder: Duration,
-    /// Synthetic traffic, such as `poisson:50/s`, `even:5/s@10s..20s` or `burst:200@59s`; repeat the
-    /// option to combine several
-    #[arg(long, value_name = "TRAFFIC")]
-    pub(crate) traffic: Vec<Written<TrafficSpec>>,
-    /// Number of keys of synthetic traffic, or `zipf:N` for a Zipf distribution
-    #[arg(long, value_name = "KEYS", default_value = "1")]
-    pub(crate) keys: KeySpec,
-    /// Length of synthetic traffic
-    #[arg(long = "for", value_name = "DURATION", default_value = "1m", value_parser = positive_span)]
-    pub(crate) length: Duration,
-    /// Random seed of synthetic traffic
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = values::seed)]
-    pub(crate) seed: u64,
-    /// Trace or access log, plain or gzip; `-` reads standard input. A trace is CSV in time order with
-    /// the columns t_us, key and cost, and optionally policy, op (take, peek, charge, refund, reset, hold, settle,
-    /// renew), and id and ttl_us of a hold
-    #[arg(value_name = "FILE")]
-    pub(crate) trace: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) input: InputOptions,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     Table,
     Csv,
-}
-
-/// A value with its text.
-#[derive(Clone, Debug)]
-pub(crate) struct Written<T> {
-    pub(crate) text: String,
-    pub(crate) value: T,
-}
-
-impl<T: FromStr> FromStr for Written<T> {
-    type Err = T::Err;
-
-    fn from_str(text: &str) -> Result<Self, T::Err> {
-        Ok(Self { text: text.to_owned(), value: text.parse()? })
-    }
 }
 
 /// A change of the policy.
@@ -129,13 +82,6 @@ pub(crate) struct Change {
     pub(crate) policy: Policy,
 }
 
-/// Output of a chart.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Plot {
-    Terminal,
-    File(PathBuf),
-}
-
 impl Simulate {
     /// Whether this option was given; it has an effect only together with others.
     pub(crate) fn is_given(&self, name: &str) -> bool {
@@ -144,22 +90,14 @@ impl Simulate {
 
     /// Records which options were given, and which policy precedes each change.
     pub(crate) fn note_order(&mut self, matches: &ArgMatches) {
-        const PARTIAL: [(&str, &str); 12] = [
-            ("--log", "log"),
-            ("--key", "key"),
-            ("--time-field", "time_field"),
-            ("--duration-field", "duration_field"),
-            ("--disorder", "disorder"),
-            ("--keys", "keys"),
-            ("--for", "length"),
-            ("--seed", "seed"),
+        const PARTIAL: [(&str, &str); 4] = [
             ("--key-plot", "key_plot"),
             ("--until", "until"),
             ("--title", "title"),
             ("--processes", "processes"),
         ];
-        let is_given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
-        self.given = PARTIAL.iter().filter(|(_, id)| is_given(id)).map(|(name, _)| *name).collect();
+        self.given = given(&PARTIAL, matches);
+        self.input.note_given(matches);
         let places = |name| matches.indices_of(name).map_or_else(Vec::new, Iterator::collect);
         let policies: Vec<usize> = places("policies");
         let before = |change: &usize| policies.iter().filter(|at| *at < change).count();
@@ -185,20 +123,17 @@ impl Simulate {
         self.policies.iter().chain(self.changes.iter().map(|change| &change.policy))
     }
 
-    /// The trace, and the output of the chart. `--plot` takes the next word only if that is an SVG
-    /// file; otherwise the word is the trace.
-    pub(crate) fn files(&self) -> anyhow::Result<(Option<PathBuf>, Option<Plot>)> {
-        match (&self.plot, &self.trace) {
-            (None, trace) => Ok((trace.clone(), None)),
-            (Some(None), trace) => Ok((trace.clone(), Some(Plot::Terminal))),
-            (Some(Some(file)), trace) if file.extension().is_some_and(|it| it == "svg") => {
-                Ok((trace.clone(), Some(Plot::File(file.clone()))))
-            }
-            (Some(Some(file)), None) => Ok((Some(file.clone()), Some(Plot::Terminal))),
-            (Some(Some(file)), Some(_)) => {
-                bail!("invalid --plot `{}`: expected a file that ends in `.svg`", file.display())
-            }
-        }
+    /// How the traffic is read.
+    pub(crate) fn reading(&self) -> Reading<'_> {
+        // A line is written when its request ends, which began as long ago as a hold may last.
+        let longest = self.all_policies().filter(|it| it.counts_holds()).flat_map(periods).max();
+        let durations = Durations {
+            field: self.duration_field.as_deref(),
+            policy: self.concurrency(),
+            longest: longest.unwrap_or_default(),
+        };
+        let lacks_policy = self.policies.is_empty();
+        Reading { options: &self.input, command: "simulate", lacks_policy, durations }
     }
 }
 

@@ -53,6 +53,7 @@ pub(super) fn figure(options: &Simulate, lanes: &Lanes, key: Option<&[u8]>) -> F
         axis,
         width: width.max(1),
         origin: first.saturating_sub(start),
+        ticks: Vec::new(),
         rows,
     }
 }

@@ -14,6 +14,7 @@ mod operator;
 mod pictures;
 #[cfg(target_os = "linux")]
 mod platform;
+mod recommend;
 mod redis;
 mod rules;
 mod run;

@@ -11,6 +11,9 @@ use crate::{
 
 /// The least height of a bar.
 const MIN_BAR: u64 = 70;
+/// The greatest widths of a bar, about a time and about another quantity.
+const THIN_BAR: u64 = 20;
+const WIDE_BAR: u64 = 200;
 
 /// A plot and its position.
 pub(super) struct Area<'a> {
@@ -66,7 +69,8 @@ impl Area<'_> {
         if stacked.len() < series.values.len() {
             stacked.resize(series.values.len(), 0);
         }
-        let wide = ((self.edge(1) - self.edge(0)) / 2).clamp(8, 20);
+        let widest = if self.figure.ticks.is_empty() { THIN_BAR } else { WIDE_BAR };
+        let wide = ((self.edge(1) - self.edge(0)) / 2).clamp(8, widest);
         let bottom = self.y + self.height;
         let mut path = String::new();
         for (index, (value, base)) in series.values.iter().zip(stacked).enumerate() {

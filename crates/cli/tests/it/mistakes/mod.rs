@@ -1,6 +1,7 @@
 //! Mistakes of users, and the messages that correct them: each names the wrong value and the expected one.
 
 mod client;
+mod recommend;
 mod serve;
 mod simulate;
 

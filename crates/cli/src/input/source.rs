@@ -3,7 +3,6 @@
 use std::{
     fs::{File, FileType},
     io::{self, Cursor, Read},
-    os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
 };
 
@@ -12,11 +11,11 @@ use sluicegate_commands::plain_error;
 use sluicegate_core::{Policy, Timestamp};
 use sluicegate_simulator::{
     Batch, DurationField, HeavyHitters, KeyTemplate, LogError, LogFault, LogFormat, LogReader,
-    Quoted, TraceReader, Traffic, periods,
+    Quoted, TraceReader, Traffic,
 };
 
 use super::{
-    options::{DEFAULT_KEY, Simulate},
+    options::{DEFAULT_KEY, InputOptions, Reading},
     progress::Watched,
     unzip::{Damage, Unzip},
 };
@@ -50,7 +49,7 @@ const START: u64 = 1_700_000_040_000_000;
 
 /// The input, before it is opened.
 #[derive(Debug)]
-pub(super) enum Input {
+pub(crate) enum Input {
     /// A file that can be read twice.
     File(PathBuf),
     /// Input that can be read only once.
@@ -60,13 +59,13 @@ pub(super) enum Input {
 }
 
 /// Input that can be read only once, with the bytes that were read already.
-pub(super) struct ReplayedInput {
+pub(crate) struct ReplayedInput {
     start_bytes: Vec<u8>,
     rest: Box<dyn Read>,
 }
 
 /// Events in order.
-pub(super) enum Source {
+pub(crate) enum Source {
     Trace(Box<TraceReader<Box<dyn Read>>>, Damage),
     Log(Box<LogReader<Box<dyn Read>>>, Damage),
     Traffic(Box<Traffic>),
@@ -82,7 +81,7 @@ impl std::fmt::Debug for ReplayedInput {
 }
 
 impl Input {
-    pub(super) fn new(options: &Simulate, trace: Option<&Path>) -> anyhow::Result<Self> {
+    pub(crate) fn new(options: &InputOptions, trace: Option<&Path>) -> anyhow::Result<Self> {
         let path = match (trace, &*options.traffic) {
             (None, [_, ..]) => return Ok(Self::Traffic),
             (Some(_), [_, ..]) => {
@@ -107,20 +106,17 @@ impl Input {
         Ok(Self::Stream(ReplayedInput { start_bytes: Vec::new(), rest: Box::new(file) }))
     }
 
-    /// The key that charts follow: the one that was named, else the one with the most requests, or with the most events
-    /// if none is a request. For a source that can be read only once, the beginning decides.
-    pub(super) fn key_to_follow(&mut self, options: &Simulate) -> anyhow::Result<Option<Vec<u8>>> {
-        if let Some(key) = &options.key_plot {
-            return Ok(Some(key.as_bytes().to_vec()));
-        }
+    /// The key with the most requests, or with the most events if none is a request. For a source that can be read
+    /// only once, the beginning decides.
+    pub(crate) fn busiest_key(&mut self, reading: Reading<'_>) -> anyhow::Result<Option<Vec<u8>>> {
         let source = match self {
-            Self::File(path) => source(Box::new(open(path)?), options),
+            Self::File(path) => source(Box::new(open(path)?), reading),
             Self::Stream(once) => {
                 let start = once.rest.by_ref().take(STDIN_BYTES).read_to_end(&mut once.start_bytes);
                 start.map_err(|error| unreadable(&error))?;
-                source(Box::new(Cursor::new(once.start_bytes.clone())), options)
+                source(Box::new(Cursor::new(once.start_bytes.clone())), reading)
             }
-            Self::Traffic => Ok(traffic(options)),
+            Self::Traffic => Ok(traffic(reading.options)),
         };
         let (mut requests, mut others) = (HeavyHitters::default(), HeavyHitters::default());
         // Errors are reported when the events are decided.
@@ -139,20 +135,20 @@ impl Input {
         Ok(busiest(&requests).or_else(|| busiest(&others)))
     }
 
-    pub(super) fn open(self, options: &Simulate) -> anyhow::Result<Source> {
+    pub(crate) fn open(self, reading: Reading<'_>) -> anyhow::Result<Source> {
         match self {
-            Self::File(path) => source(Box::new(Watched::new(open(&path)?)), options),
+            Self::File(path) => source(Box::new(Watched::new(open(&path)?)), reading),
             Self::Stream(once) => {
-                source(Box::new(Cursor::new(once.start_bytes).chain(once.rest)), options)
+                source(Box::new(Cursor::new(once.start_bytes).chain(once.rest)), reading)
             }
-            Self::Traffic => Ok(traffic(options)),
+            Self::Traffic => Ok(traffic(reading.options)),
         }
     }
 }
 
 impl Source {
     /// The next events; none at the end.
-    pub(super) fn next_batch(&mut self) -> anyhow::Result<Batch<'_>> {
+    pub(crate) fn next_batch(&mut self) -> anyhow::Result<Batch<'_>> {
         match self {
             Self::Trace(reader, damage) => {
                 let batch = reader.next_batch();
@@ -172,13 +168,14 @@ impl Source {
     }
 
     /// After the last event: warns about lines that were left out or moved.
-    pub(super) fn finish(&self, options: &Simulate) -> anyhow::Result<()> {
+    pub(crate) fn finish(&self, reading: Reading<'_>) -> anyhow::Result<()> {
+        let options = reading.options;
         let Self::Log(reader, damage) = self else { return Ok(()) };
         let (broken, late) = (reader.broken(), reader.late());
         let first = || broken.first.iter().map(|(line, fault)| format!("line {line}: {fault}"));
         if broken.count > 0 && reader.events() == 0 {
             if broken.first.iter().any(|(_, fault)| *fault == LogFault::NoDuration) {
-                return Err(no_duration(options));
+                return Err(no_duration(reading));
             }
             let skipped =
                 |fault: &LogFault| broken.reasons.get(fault.reason()).copied().unwrap_or(0);
@@ -259,7 +256,8 @@ fn unreadable(error: &io::Error) -> anyhow::Error {
 }
 
 /// Detects the format of the input, and opens it.
-fn source(bytes: Box<dyn Read>, options: &Simulate) -> anyhow::Result<Source> {
+fn source(bytes: Box<dyn Read>, reading: Reading<'_>) -> anyhow::Result<Source> {
+    let Reading { options, durations, .. } = reading;
     let unreadable = |error| unreadable(&error);
     let (bytes, start) = peek(bytes, 2, |it| it.len() >= 2).map_err(unreadable)?;
     let damage = Damage::default();
@@ -269,7 +267,7 @@ fn source(bytes: Box<dyn Read>, options: &Simulate) -> anyhow::Result<Source> {
         bytes
     };
     let (bytes, start) = peek(bytes, SAMPLE_BYTES, is_enough).map_err(unreadable)?;
-    check_kind(&start)?;
+    check_kind(&start, reading.command)?;
     let log = options.log.as_ref();
     let Some(format) = log.map(|log| log.value.clone()).or_else(|| guess(&start)) else {
         ensure!(
@@ -278,14 +276,18 @@ fn source(bytes: Box<dyn Read>, options: &Simulate) -> anyhow::Result<Source> {
              for a log of another format; the first line is `{}`",
             Quoted::from(lines(&start).next().unwrap_or_default())
         );
+        let is_given = |it: &&str| match *it {
+            "--duration-field" => durations.field.is_some(),
+            other => options.is_given(other),
+        };
         let logs = ["--key", "--time-field", "--duration-field", "--disorder"];
-        if let Some(given) = logs.into_iter().find(|it| options.is_given(it)) {
+        if let Some(given) = logs.into_iter().find(is_given) {
             bail!("invalid {given}: expected an access log; a trace has columns of its own");
         }
         return Ok(Source::Trace(Box::new(TraceReader::new(bytes)?), damage));
     };
     ensure!(
-        !options.policies.is_empty(),
+        !reading.lacks_policy,
         "missing --policy: expected one such as `--policy gcra:30/60s` for an access log"
     );
     if let Some(text) = options.key.constant() {
@@ -299,15 +301,12 @@ fn source(bytes: Box<dyn Read>, options: &Simulate) -> anyhow::Result<Source> {
         );
     }
     let time_field = options.time_field.as_deref();
-    let concurrency = options.concurrency();
-    let duration_field = match (options.duration_field.as_deref(), concurrency) {
+    let duration_field = match (durations.field, durations.policy) {
         (Some(name), _) => DurationField::Named(name),
         (None, Some(_)) => DurationField::Detected,
         (None, None) => DurationField::Ignored,
     };
-    // A line is written when its request ends, which began as long ago as a hold may last.
-    let longest = options.all_policies().filter(|it| it.counts_holds()).flat_map(periods).max();
-    let disorder = options.disorder + longest.unwrap_or_default();
+    let disorder = options.disorder + durations.longest;
     let reader = LogReader::new(bytes, &format, &options.key, time_field, duration_field, disorder);
     if let (Err(LogError::Field { name, .. }), Some(log), None) = (&reader, log, time_field)
         && name == "time"
@@ -318,7 +317,7 @@ fn source(bytes: Box<dyn Read>, options: &Simulate) -> anyhow::Result<Source> {
             log.text
         );
     }
-    let reader = reader.map_err(|error| match (&error, duration_field, concurrency) {
+    let reader = reader.map_err(|error| match (&error, duration_field, durations.policy) {
         (LogError::Field { name, .. }, _, _) if time_field.unwrap_or("time") == name => {
             anyhow!("invalid --time-field: {error}")
         }
@@ -338,12 +337,12 @@ fn source(bytes: Box<dyn Read>, options: &Simulate) -> anyhow::Result<Source> {
 }
 
 /// The error of a log in which no line has a duration.
-fn no_duration(options: &Simulate) -> anyhow::Error {
-    match (&options.duration_field, options.concurrency()) {
+fn no_duration(reading: Reading<'_>) -> anyhow::Error {
+    match (reading.durations.field, reading.durations.policy) {
         (None, Some(policy)) => missing_duration(policy, "no line has one"),
         (field, _) => anyhow!(
             "invalid --duration-field: no line has the field `{}`; use a field of the log",
-            field.as_deref().unwrap_or("duration")
+            field.unwrap_or("duration")
         ),
     }
 }
@@ -357,14 +356,14 @@ fn missing_duration(policy: &Policy, reason: &str) -> anyhow::Error {
 }
 
 /// Rejects a file without content, and one that has to be converted.
-fn check_kind(start: &[u8]) -> anyhow::Result<()> {
+fn check_kind(start: &[u8], command: &str) -> anyhow::Result<()> {
     let text = start.strip_prefix(BYTE_ORDER_MARK).unwrap_or(start);
     ensure!(!text.trim_ascii().is_empty(), "the file is empty: expected a trace or an access log");
     if let Some((_, kind, tool)) = OTHER_KINDS.iter().find(|(first, ..)| start.starts_with(first)) {
-        bail!("invalid FILE: it is {kind}; use `{tool} | sluicegate simulate -`");
+        bail!("invalid FILE: it is {kind}; use `{tool} | sluicegate {command} -`");
     }
     if start.get(TAR.0..).is_some_and(|rest| rest.starts_with(TAR.1)) {
-        bail!("invalid FILE: it is a tar archive; use `tar -xOf FILE | sluicegate simulate -`");
+        bail!("invalid FILE: it is a tar archive; use `tar -xOf FILE | sluicegate {command} -`");
     }
     Ok(())
 }
@@ -409,8 +408,8 @@ fn guess(start: &[u8]) -> Option<LogFormat> {
     if is_trace(start) { None } else { LogFormat::detect(lines(start)) }
 }
 
-fn traffic(options: &Simulate) -> Source {
-    let Simulate { traffic, keys, seed, length, .. } = options;
+fn traffic(options: &InputOptions) -> Source {
+    let InputOptions { traffic, keys, seed, length, .. } = options;
     let specs: Vec<_> = traffic.iter().map(|it| it.value).collect();
     let start = Timestamp::saturating_from_micros(START);
     Source::Traffic(Box::new(Traffic::new(&specs, *keys, *seed, start, *length)))

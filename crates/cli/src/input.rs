@@ -1,0 +1,11 @@
+//! The traffic that `simulate` and `recommend` read: a trace, an access log, or synthetic traffic.
+
+mod options;
+mod progress;
+mod source;
+mod unzip;
+
+pub(crate) use self::{
+    options::{Durations, InputOptions, Reading, given},
+    source::{Input, Source},
+};
