@@ -113,11 +113,11 @@ class Batch {
     this.#waiting = [];
     const [first] = waiting;
     if (first === undefined) return;
-    if (waiting.length === 1) {
-      this.#one(first.words).then(first.resolve, first.reject);
-      return;
-    }
     try {
+      if (waiting.length === 1) {
+        first.resolve(await this.#one(first.words));
+        return;
+      }
       const replies = await this.#all(waiting.map((it) => it.words));
       waiting.forEach(({ resolve, reject }, index) => {
         const [error, reply] = replies[index] ?? [new Error("the client has returned no reply"), undefined];

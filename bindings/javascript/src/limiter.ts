@@ -2,7 +2,7 @@
 
 /** The limiter: what a user calls. */
 
-import { idBytes, known, micros, units } from "./arguments.js";
+import { checkedKey, idBytes, known, micros, units } from "./arguments.js";
 import { SystemClock, type Clock } from "./clock.js";
 import { Code, NO_BYTES, type Answer, type Key, type KeyedCost, type Operation } from "./core.js";
 import { Decision } from "./decision.js";
@@ -145,7 +145,7 @@ export class Limiter {
 
   /** Resets `key`. Whether it had usage. */
   async reset(key: Key): Promise<boolean> {
-    return this.store.reset(key);
+    return this.store.reset(checkedKey(key));
   }
 
   /** Takes from several keys, each by itself, in one round trip. An error of one is in its place. */
@@ -223,7 +223,7 @@ export class Limiter {
 
   /** @internal A key of a call, checked. */
   keyed({ key, policy, cost = 1 }: Keyed): KeyedCost {
-    return { key, policy: this.policyId(policy), cost: units("cost", cost) };
+    return { key: checkedKey(key), policy: this.policyId(policy), cost: units("cost", cost) };
   }
 
   /** @internal The identity of a policy of a call. */
@@ -236,7 +236,7 @@ export class Limiter {
   #apply(key: Key, policy: PolicyLike, code: Code, cost: number, span = -1, id: Uint8Array = NO_BYTES): Maybe<Decision> {
     const policyId = this.policyId(policy);
     const operation = { code, cost: units("cost", cost), span, id };
-    return then(this.store.apply(key, policyId, operation), ({ integers, source }) => new Decision(this.store.core, policyId, integers, source));
+    return then(this.store.apply(checkedKey(key), policyId, operation), ({ integers, source }) => new Decision(this.store.core, policyId, integers, source));
   }
 
   #applyAll(keys: readonly KeyedCost[], operation: Operation): Maybe<Answer> {
@@ -252,7 +252,9 @@ export class Limiter {
     const seen = new Set<string>();
     const indices: number[] = [];
     keyed.forEach(({ key }, index) => {
-      const text = typeof key === "string" ? `s${key}` : `s${new TextDecoder("latin1").decode(key)}`;
+      const bytes = typeof checkedKey(key) === "string" ? new TextEncoder().encode(key as string) : (key as Uint8Array);
+      // Text and bytes may be one key. In this encoding, each byte is a character.
+      const text = new TextDecoder("latin1").decode(bytes);
       if (!seen.has(text)) indices.push(index);
       seen.add(text);
     });
@@ -290,7 +292,7 @@ export class LocalLimiter extends Limiter {
   takeSync(key: Key, policy: PolicyLike, cost = 1): Decision {
     const memory = this.store as MemoryStore;
     const policyId = this.policyId(policy);
-    memory.take(key, policyId, units("cost", cost));
+    memory.take(checkedKey(key), policyId, units("cost", cost));
     return new Decision(memory.core, policyId, memory.core.numbers);
   }
 

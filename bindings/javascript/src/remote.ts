@@ -54,6 +54,8 @@ export class RemoteStore implements Store {
   /** The time of the caches, which is that of this process. */
   readonly #clock: Clock = new SystemClock();
   #dialect: Dialect;
+  /** The load of the library in progress, which many commands of one moment find missing. */
+  #loading: Promise<void> | undefined;
   /** Whether the store is a Sluicegate server, which has no functions. */
   readonly #isServer: boolean;
 
@@ -283,7 +285,7 @@ export class RemoteStore implements Store {
         const failure = failureOf(error);
         if (failure.kind === "error") throw failure.error;
         if (this.#isServer || attempt > 3) throw new StoreUnavailable(`the store is unavailable: ${String((error as Error).message)}`);
-        if (failure.kind === "unknown function") await this.#install();
+        if (failure.kind === "unknown function") await (this.#loading ??= this.#install().finally(() => (this.#loading = undefined)));
         else this.#dialect = dialect === "commands" ? "functions" : dialect;
       }
     }

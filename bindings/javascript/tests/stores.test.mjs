@@ -282,6 +282,50 @@ describe("server", () => {
   });
 });
 
+describe("clients that fail", () => {
+  test("client_that_throws_is_unavailable", async () => {
+    const error = new Error("Connection is closed.");
+    const throwing = () => {
+      throw error;
+    };
+    const pipelines = { call: throwing, exec: async () => null };
+    for (const client of [{ call: throwing }, { call: throwing, pipeline: throwing }, { call: throwing, pipeline: () => pipelines }, { call: () => undefined, pipeline: () => ({ call: () => undefined, exec: async () => null }) }]) {
+      const limiter = Limiter.redis(client, { onError: "fail", timeout: 5000 });
+      for (const count of [1, 3, 17]) {
+        const calls = Array.from({ length: count }, () => limiter.take("k", "gcra:1/1h"));
+        for (const call of calls) await assert.rejects(call, StoreUnavailable);
+      }
+    }
+  });
+
+  test("library_that_is_missing_is_loaded_once", async () => {
+    const server = await startRedis();
+    const { client, close } = await CLIENTS.ioredis(server.port);
+    const limiter = Limiter.redis(client, { timeout: 20_000 });
+    for (let turn = 0; turn < 2; turn += 1) {
+      await Promise.all(Array.from({ length: 100 }, (_, user) => limiter.take(`user${user}`, "gcra:9/1h")));
+      await client.call("FUNCTION", "FLUSH");
+    }
+    const stats = await client.info("commandstats");
+    assert.match(stats, /cmdstat_function\|load:calls=2,/);
+    close();
+    await server.stop();
+  });
+
+  test("timeout_may_be_longer_than_a_timer", async () => {
+    const warnings = [];
+    const collect = (warning) => warnings.push(warning.name);
+    process.on("warning", collect);
+    for (const timeout of [2 ** 40, Infinity]) {
+      const limiter = Limiter.redis({ call: () => new Promise((resolve) => setTimeout(resolve, 20, [1, 1, 0, 0, 0, 0, 0])) }, { timeout });
+      assert.equal((await limiter.take("k", "gcra:1/1h")).allowed, true);
+    }
+    await new Promise((resolve) => setImmediate(resolve));
+    process.off("warning", collect);
+    assert.deepEqual(warnings, []);
+  });
+});
+
 describe("store that is unavailable", () => {
   let server;
   before(async () => (server = await startSluicegate()));
