@@ -6,6 +6,8 @@ import { InvalidKey, OperationError, SettingsError } from "./errors.js";
 const MAX_UNITS = 4_294_967_295;
 /** 35 years: no wait is longer. */
 const MAX_SPAN_US = 2 ** 50;
+/** A day: no hold is longer. */
+export const MAX_TTL_US = 86_400_000_000;
 const MAX_ID = 64;
 
 /** A whole number of units. */
@@ -22,6 +24,13 @@ export function micros(name: string, ms: number): number {
     throw new OperationError(`invalid ${name} \`${String(ms)}\`: expected milliseconds, 0 or more`);
   }
   return Math.min(Math.round(ms * 1000), MAX_SPAN_US);
+}
+
+/** The lifetime of a hold in milliseconds, as whole microseconds. */
+export function ttlMicros(ms: number): number {
+  const us = micros("ttl", ms);
+  if (us < 1000 || us > MAX_TTL_US) throw new OperationError(`invalid ttl \`${String(ms)}\`: expected 1 to ${MAX_TTL_US / 1000} milliseconds`);
+  return us;
 }
 
 /** A key. Another value would be one key with others of its type. @throws {InvalidKey} It is neither text nor bytes. */

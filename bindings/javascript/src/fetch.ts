@@ -76,8 +76,9 @@ class Pace {
 
   constructor(limiter: Limiter, policy: PolicyLike, timeout: number, maxPause: number) {
     const given = new Policy(policy);
+    const onError = given.onError ?? limiter.onError ?? "deny";
     // Without the store, a denial is not a full queue: it is an error at once, and no reason to wait.
-    this.#policy = given.onError === undefined || given.onError === "deny" ? new Policy(given, { onError: "fail" }) : given;
+    this.#policy = new Policy(given, { onError: onError === "deny" ? "fail" : onError });
     this.#limiter = limiter;
     this.#timeout = timeout;
     this.#maxPause = maxPause;

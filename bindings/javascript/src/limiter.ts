@@ -2,7 +2,7 @@
 
 /** The limiter: what a user calls. */
 
-import { checkedKey, idBytes, known, micros, units } from "./arguments.js";
+import { checkedKey, idBytes, known, MAX_TTL_US, micros, ttlMicros, units } from "./arguments.js";
 import { SystemClock, type Clock } from "./clock.js";
 import { Code, NO_BYTES, type Answer, type Key, type KeyedCost, type Operation } from "./core.js";
 import { Decision } from "./decision.js";
@@ -59,8 +59,6 @@ export interface MemorySettings {
 }
 
 const DEFAULT_MAX_MEMORY = 64 << 20;
-/** Milliseconds of the longest hold. */
-const MAX_TTL_US = 86_400_000_000;
 
 /**
  * Limits in this process (`Limiter.inMemory`), or in a store that processes share (`Limiter.redis`, `Limiter.server`).
@@ -69,13 +67,14 @@ const MAX_TTL_US = 86_400_000_000;
  */
 export class Limiter {
   readonly #open: () => Store;
-  readonly #onError: OnError | undefined;
+  /** @internal The answer while the store is unavailable, for policies that do not say. */
+  readonly onError: OnError | undefined;
   #store: Store | undefined;
 
   /** @internal The store is opened at the first call, because workers can make no table before their first request. */
   protected constructor(open: () => Store, onError?: OnError) {
     this.#open = open;
-    this.#onError = onError;
+    this.onError = onError;
   }
 
   /** @internal */
@@ -131,15 +130,17 @@ export class Limiter {
   }
 
   /** Takes units now, for use after `decision.delayMs`, which is at most `maxWait` milliseconds. */
-  async reserve(key: Key, policy: PolicyLike, { cost = 1, maxWait }: { cost?: number; maxWait: number }): Promise<Decision> {
+  async reserve(key: Key, policy: PolicyLike, options: { cost?: number; maxWait: number }): Promise<Decision> {
+    const { cost = 1, maxWait } = given(options);
     return this.#apply(key, policy, Code.Reserve, cost, micros("maxWait", maxWait));
   }
 
   /** Waits until units are taken, or returns a denial at once if that does not happen within `timeout`. */
   async wait(key: Key, policy: PolicyLike, options: WaitOptions): Promise<Decision> {
-    const keyed = this.keyed({ key, policy, cost: options.cost ?? 1 });
+    const { cost = 1, timeout, ...rest } = given(options);
+    const keyed = this.keyed({ key, policy, cost });
     const operation = { code: Code.Take, cost: keyed.cost, span: -1, id: NO_BYTES };
-    const answer = await pending(this.store, [keyed], operation, waiting(options.timeout, options));
+    const answer = await pending(this.store, [keyed], operation, waiting(timeout, rest));
     return this.#decision(answer, [keyed]);
   }
 
@@ -178,7 +179,7 @@ export class Limiter {
     const { ttl, id, timeout = 0, signal, renew = false } = options;
     const { distinct: keys, indices } = this.#distinct(holds);
     const bytes = id === undefined ? crypto.getRandomValues(new Uint8Array(16)) : idBytes(id);
-    const operation: Operation = { code: Code.Hold, cost: 0, span: ttl === undefined ? -1 : micros("ttl", ttl), id: bytes };
+    const operation: Operation = { code: Code.Hold, cost: 0, span: ttl === undefined ? -1 : ttlMicros(ttl), id: bytes };
     let isSent = false;
     const cancel = async (): Promise<void> => {
       // A hold with a given id may be that of another call: it expires.
@@ -209,7 +210,7 @@ export class Limiter {
 
   /** Prolongs the hold `id` of a key: it then expires `ttl` milliseconds from now. */
   async renew(key: Key, policy: PolicyLike, id: Key, ttl?: number): Promise<Decision> {
-    return this.#apply(key, policy, Code.Renew, 0, ttl === undefined ? -1 : micros("ttl", ttl), idBytes(id));
+    return this.#apply(key, policy, Code.Renew, 0, ttl === undefined ? -1 : ttlMicros(ttl), idBytes(id));
   }
 
   /** Closes the connection of `Limiter.server`. A client that was given stays open. */
@@ -228,9 +229,9 @@ export class Limiter {
 
   /** @internal The identity of a policy of a call. */
   policyId(policy: PolicyLike): string {
-    if (typeof policy === "string" && this.#onError === undefined) return policy;
-    if (policy instanceof Policy && (policy.onError !== undefined || this.#onError === undefined)) return policy.id;
-    return idOf(textOf(policy), this.#onError);
+    if (typeof policy === "string" && this.onError === undefined) return policy;
+    if (policy instanceof Policy && (policy.onError !== undefined || this.onError === undefined)) return policy.id;
+    return idOf(textOf(policy), this.onError);
   }
 
   #apply(key: Key, policy: PolicyLike, code: Code, cost: number, span = -1, id: Uint8Array = NO_BYTES): Maybe<Decision> {
@@ -304,6 +305,11 @@ export class LocalLimiter extends Limiter {
   usage(): Usage {
     return (this.store as MemoryStore).usage();
   }
+}
+
+/** Options whose absence is the absence of a member, which has an error of its own. */
+function given<T extends object>(options: T): T {
+  return options ?? ({} as T);
 }
 
 function waiting(timeout: number, { jitter = 0, signal }: { jitter?: number; signal?: AbortSignal | undefined }): Waiting {

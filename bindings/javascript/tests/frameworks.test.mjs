@@ -10,7 +10,7 @@ import express from "express";
 import Fastify from "fastify";
 import { Hono } from "hono";
 import { serve } from "@hono/node-server";
-import { Limiter, ManualClock } from "sluicegate";
+import { Limiter, ManualClock, SettingsError } from "sluicegate";
 import { rateLimit as forExpress } from "sluicegate/express";
 import { limit as forFastifyRoute, rateLimit as forFastify } from "sluicegate/fastify";
 import { rateLimit as forHono } from "sluicegate/hono";
@@ -165,6 +165,13 @@ test("express_leaves_a_response_alone_that_has_been_sent", async () => {
   assert.deepEqual(seen, [[undefined], []]);
   app.close();
   app.closeAllConnections();
+});
+
+test("key_of_a_request_that_is_no_string_is_named", () => {
+  for (const [key, text] of [[5, "5"], [null, "null"], [Promise.resolve("k"), "[object Promise]"], [{}, "[object Object]"], [["a", 5], "5"]]) {
+    assert.throws(() => keyOf("all", key), (error) => error instanceof SettingsError && error.message === `invalid key \`${text}\` of a request: expected a string, or a list of them`);
+  }
+  assert.equal(keyOf("all", ["a", undefined]), "3:all,1:a,-,");
 });
 
 test("invalid_options_are_named", () => {

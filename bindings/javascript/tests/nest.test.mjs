@@ -58,6 +58,11 @@ test("nest_guard_limits_each_handler", async (t) => {
   assert.equal((await denied.json())["violated-policies"][0], "Shop.login");
 });
 
+test("nest_guard_of_other_contexts_is_an_error", async () => {
+  const guard = new RateLimitGuard({ limiter: Limiter.inMemory(), policy: "fixed-window:1/1h" });
+  await assert.rejects(guard.canActivate({ getType: () => "graphql" }), /invalid context `graphql`: expected a guard of handlers of HTTP/);
+});
+
 test("throttler_storage_is_exact", async (t) => {
   const clock = new ManualClock();
   const limiter = Limiter.inMemory({ clock });

@@ -13,14 +13,14 @@ import { Hono } from "hono";
 import { rateLimiter } from "hono-rate-limiter";
 import { Redis } from "ioredis";
 import { RateLimiterMemory } from "rate-limiter-flexible";
-import { Limiter, ManualClock, StoreUnavailable } from "sluicegate";
+import { Limiter, ManualClock, Policy, StoreUnavailable } from "sluicegate";
 import { SluicegateStore } from "sluicegate/express-rate-limit";
 import { storeOf } from "sluicegate/fastify-rate-limit";
 import { SluicegateStore as HonoStore } from "sluicegate/hono-rate-limiter";
 import { pacedFetch } from "sluicegate/fetch";
 import { RateLimiter, RateLimiterRes } from "sluicegate/rate-limiter-flexible";
 import { requestedPause } from "../dist/esm/fetch.js";
-import { startRedis } from "./servers.mjs";
+import { freePort, startRedis } from "./servers.mjs";
 
 let server;
 let redis;
@@ -223,6 +223,16 @@ describe("fetch", () => {
     await failing("https://api.example.com/", { method: "POST", body: "x" });
     assert.equal(sent, 1);
     await assert.rejects(pacedFetch(Limiter.inMemory(), "gcra:1/1h", { timeout: 10 })("https://api.example.com/", { signal: AbortSignal.abort(new Error("enough")) }), /enough/);
+  });
+
+  test("paced_fetch_without_a_store_follows_on_error_of_the_policy_or_the_limiter", async () => {
+    const url = `redis://127.0.0.1:${await freePort()}`;
+    const ask = (ofLimiter, ofPolicy) => {
+      const policy = new Policy("gcra:1000/1s", { onError: ofPolicy });
+      return pacedFetch(Limiter.server(url, ofLimiter ? { onError: ofLimiter } : {}), policy, { fetch: async () => new Response("fine") })("https://api.example.com/");
+    };
+    for (const given of [["allow"], ["local"], ["deny", "allow"], [undefined, "local"]]) assert.equal((await ask(...given)).status, 200, `${given}`);
+    for (const given of [[], ["deny"], ["fail"], ["allow", "deny"], ["allow", "fail"]]) await assert.rejects(ask(...given), StoreUnavailable, `${given}`);
   });
 
   test("paced_fetch_does_not_read_a_response_that_it_does_not_return", async () => {

@@ -245,7 +245,13 @@ export const TESTS = {
     await fails(() => limiter.take("k", "gcra:1/1s", 1.5), OperationError, "invalid cost `1.5`");
     await fails(() => limiter.take("k", "concurrency:1/1s"), OperationError, "use hold");
     await fails(() => limiter.wait("k", "gcra:1/1s", { timeout: Number.NaN }), OperationError, "invalid timeout `NaN`");
+    await fails(() => limiter.wait("k", "gcra:1/1s"), OperationError, "invalid timeout `undefined`: expected milliseconds");
+    await fails(() => limiter.reserve("k", "gcra:1/1s"), OperationError, "invalid maxWait `undefined`: expected milliseconds");
     await fails(() => limiter.hold("k", "gcra:1/1s"), OperationError, "ttl");
+    for (const ttl of [0, 0.9, Infinity, 86_400_001]) {
+      await fails(() => limiter.hold("k", "gcra:1/1s", { ttl }), OperationError, `invalid ttl \`${ttl}\`: expected 1 to 86400000 milliseconds`);
+      await fails(() => limiter.renew("k", "gcra:1/1s", "id", ttl), OperationError, `invalid ttl \`${ttl}\`: expected 1 to 86400000 milliseconds`);
+    }
     await fails(() => limiter.hold("k", "gcra:1/1s", { id: "", ttl: 5 }), OperationError, "invalid id of 0 bytes");
     await fails(() => limiter.take("k", "@gold"), PolicyError, "only a server knows the names");
     await fails(() => Limiter.inMemory({ maxMemory: -1 }), SettingsError, "invalid maxMemory `-1`");

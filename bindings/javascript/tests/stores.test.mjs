@@ -5,7 +5,7 @@ import { after, before, describe, test } from "node:test";
 
 import Valkey from "iovalkey";
 import { Cluster, Redis } from "ioredis";
-import { createClient, createCluster } from "redis";
+import { createClient, createClientPool, createCluster, createSentinel } from "redis";
 import {
   CorruptState,
   InvalidKey,
@@ -19,7 +19,7 @@ import {
   StoreUnavailable,
 } from "sluicegate";
 import { histories, replay } from "./histories.mjs";
-import { freePort, redisPrograms, startCluster, startRedis, startSluicegate } from "./servers.mjs";
+import { freePort, redisPrograms, startCluster, startRedis, startSentinel, startSluicegate } from "./servers.mjs";
 
 const COUNT = process.env.SLUICEGATE_HISTORY_COUNT ?? "1450";
 const NO_RETRY = { maxRetriesPerRequest: 0, retryStrategy: () => 20, lazyConnect: true };
@@ -182,6 +182,25 @@ describe("cluster", () => {
       close();
     });
   }
+});
+
+test("clients_of_a_sentinel_and_pools_decide_on_the_primary", async () => {
+  const primary = await startRedis();
+  const sentinel = await startSentinel(primary);
+  const sentinels = [{ host: "127.0.0.1", port: sentinel.port }];
+  const clients = [
+    await createSentinel({ name: "main", sentinelRootNodes: sentinels }).connect(),
+    await createClientPool({ url: `redis://127.0.0.1:${primary.port}` }).connect(),
+    new Redis({ name: "main", sentinels }),
+  ];
+  for (const [index, client] of clients.entries()) {
+    const limiter = Limiter.redis(client, { onError: "fail", timeout: 10_000 });
+    assert.equal((await limiter.take(`user${index}`, "gcra:2/1h:burst=2")).remaining, 1);
+    const decisions = await Promise.all(Array.from({ length: 20 }, () => limiter.take("shared", "fixed-window:30/1h")));
+    assert.equal(decisions.filter((it) => it.allowed).length, [20, 10, 0][index]);
+  }
+  for (const client of clients) await (client.destroy ?? client.disconnect).call(client);
+  for (const server of [sentinel, primary]) await server.stop();
 });
 
 describe("server", () => {
