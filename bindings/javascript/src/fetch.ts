@@ -57,7 +57,7 @@ export function pacedFetch(limiter: Limiter, policy: PolicyLike, options: PacedO
         if (error instanceof Denied && response !== undefined) return response;
         throw error;
       }
-      // A body that nobody reads keeps its connection. It may have no end.
+      // A body that is not read keeps its connection, and it may have no end.
       await response?.body?.cancel();
       response = await send(request.clone());
       await pace.startPause(name, response);

@@ -24,7 +24,7 @@ export class RateLimitGuard<R extends ExpressRequest = ExpressRequest> implement
   /** Whether the request may pass. @throws {HttpException} It is rejected. */
   async canActivate(context: ExecutionContext): Promise<boolean> {
     const kind = context.getType<string>();
-    if (kind !== "http") throw new SettingsError(`invalid context \`${kind}\`: expected a guard of handlers of HTTP`);
+    if (kind !== "http") throw new SettingsError(`invalid context \`${kind}\`: expected http`);
     const http = context.switchToHttp();
     const request = http.getRequest<R>();
     const response = http.getResponse<{ setHeader?(name: string, value: string): void; header(name: string, value: string): void }>();

@@ -60,7 +60,7 @@ test("nest_guard_limits_each_handler", async (t) => {
 
 test("nest_guard_of_other_contexts_is_an_error", async () => {
   const guard = new RateLimitGuard({ limiter: Limiter.inMemory(), policy: "fixed-window:1/1h" });
-  await assert.rejects(guard.canActivate({ getType: () => "graphql" }), /invalid context `graphql`: expected a guard of handlers of HTTP/);
+  await assert.rejects(guard.canActivate({ getType: () => "graphql" }), /invalid context `graphql`: expected http/);
 });
 
 test("throttler_storage_is_exact", async (t) => {

@@ -100,6 +100,22 @@ for (const [place, open] of Object.entries(LIMITERS)) {
     assert.throws(() => new (storeOf(limiter))({ continueExceeding: true }), /invalid option `continueExceeding`/);
   });
 
+  test(`fastify_rate_limit_counts_each_limit_without_a_route_by_itself_in_${place}`, async (t) => {
+    const { limiter } = open();
+    // Two processes of one program.
+    const apps = await Promise.all([1, 2].map(async () => {
+      const app = Fastify();
+      t.after(() => app.close());
+      await app.register(fastifyRateLimit, { global: false, store: storeOf(limiter, `h-${place}-`) });
+      app.get("/orders", { preHandler: app.rateLimit({ max: 2, timeWindow: 60_000 }) }, () => "orders");
+      app.get("/login", { preHandler: app.rateLimit({ max: 1, timeWindow: 1000 }) }, () => "welcome");
+      return app;
+    }));
+    const statuses = [];
+    for (const [app, url] of [[0, "/orders"], [0, "/login"], [1, "/orders"], [1, "/login"], [0, "/orders"]]) statuses.push((await apps[app].inject(url)).statusCode);
+    assert.deepEqual(statuses, [200, 200, 200, 429, 429]);
+  });
+
   test(`rate_limiter_flexible_interface_counts_as_the_package_in_${place}`, async () => {
     const { limiter } = open();
     const [own, other] = [new RateLimiter({ limiter, points: 3, duration: 60 }), new RateLimiterMemory({ points: 3, duration: 60 })];
