@@ -1,6 +1,8 @@
 // Stores that processes share: through each client, on Redis and Valkey, and on a Sluicegate server.
 
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createConnection, createServer } from "node:net";
 import { after, before, describe, test } from "node:test";
 
 import Valkey from "iovalkey";
@@ -315,6 +317,38 @@ describe("clients that fail", () => {
         for (const call of calls) await assert.rejects(call, StoreUnavailable);
       }
     }
+  });
+
+  test("connection_without_replies_is_closed", async () => {
+    const server = await startRedis();
+    // A proxy in front of the server, whose first connection forwards nothing, as that to a host that is gone.
+    const sockets = [];
+    let isSilent = true;
+    const proxy = createServer((socket) => {
+      sockets.push(socket.on("error", () => undefined));
+      if (!isSilent) socket.pipe(createConnection(server.port, "127.0.0.1")).pipe(socket);
+    }).listen(0, "127.0.0.1");
+    await once(proxy, "listening");
+    const real = performance.now;
+    for (const database of ["", "/1"]) {
+      isSilent = true;
+      const limiter = Limiter.redis(`redis://127.0.0.1:${proxy.address().port}${database}`, { onError: "fail", timeout: 200 });
+      await assert.rejects(limiter.take("k", "gcra:1/1h"), StoreTimeout);
+      isSilent = false;
+      await assert.rejects(limiter.take("k", "gcra:1/1h"), StoreTimeout);
+      const [start, connections] = [real.call(performance), sockets.length];
+      performance.now = () => real.call(performance) + 20_000;
+      try {
+        while (!(await limiter.take("k", "gcra:1/1h").then((it) => it.allowed, () => false))) assert.ok(real.call(performance) - start < 10_000);
+      } finally {
+        performance.now = real;
+      }
+      assert.equal(sockets.length, connections + 1);
+      await limiter.close();
+    }
+    proxy.close();
+    sockets.forEach((it) => it.destroy());
+    await server.stop();
   });
 
   test("library_that_is_missing_is_loaded_once", async () => {
