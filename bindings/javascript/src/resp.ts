@@ -131,8 +131,8 @@ class Connection implements Transport {
       await Promise.all(this.#address.greeting.map((words) => this.#write(socket, words)));
       return socket;
     } catch (error) {
-      opened?.destroy();
-      // The next attempt may have begun.
+      // Its `close` comes later, when the next attempt may have begun.
+      if (opened !== undefined) this.#lost(opened, error as Error);
       if (attempt === this.#attempts) this.#socket = undefined;
       this.#retryAt = performance.now() + RECONNECT_MS;
       throw error;

@@ -21,7 +21,7 @@ import {
   StoreUnavailable,
 } from "sluicegate";
 import { histories, replay } from "./histories.mjs";
-import { freePort, redisPrograms, startCluster, startRedis, startSentinel, startSluicegate } from "./servers.mjs";
+import { freePort, redisPrograms, startCluster, startRedis, startSentinel, startSluicegate, until } from "./servers.mjs";
 
 const COUNT = process.env.SLUICEGATE_HISTORY_COUNT ?? "1450";
 const NO_RETRY = { maxRetriesPerRequest: 0, retryStrategy: () => 20, lazyConnect: true };
@@ -317,6 +317,33 @@ describe("clients that fail", () => {
         for (const call of calls) await assert.rejects(call, StoreUnavailable);
       }
     }
+  });
+
+  test("connection_whose_greeting_fails_is_followed_by_one", async () => {
+    const server = await startRedis();
+    const sockets = [];
+    const proxy = createServer((socket) => {
+      sockets.push(socket.on("error", () => undefined));
+      // The first of two commands fails; the second gets no reply.
+      if (sockets.length === 1) socket.once("data", () => socket.write("-WRONGPASS invalid password\r\n"));
+      else socket.pipe(createConnection(server.port, "127.0.0.1")).pipe(socket);
+    }).listen(0, "127.0.0.1");
+    await once(proxy, "listening");
+    const { client, close } = await CLIENTS.ioredis(server.port);
+    await client.config("SET", "requirepass", "secret");
+    const limiter = Limiter.redis(`redis://:secret@127.0.0.1:${proxy.address().port}/1`, { onError: "fail", timeout: 5000 });
+    const take = () => limiter.take("k", "gcra:9/1h:burst=9").then((it) => it.remaining, (error) => error.message);
+    assert.match(await take(), /WRONGPASS/);
+    const second = take();
+    // The socket of the first closes before the next attempt connects.
+    await until(() => sockets[0].closed);
+    assert.deepEqual(await Promise.all([second, take()]), [8, 7]);
+    assert.equal(sockets.length, 2);
+    close();
+    await limiter.close();
+    proxy.close();
+    sockets.forEach((it) => it.destroy());
+    await server.stop();
   });
 
   test("connection_without_replies_is_closed", async () => {
