@@ -36,7 +36,7 @@ export class SluicegateStorage {
       const decision = await this.#limiter.take(hits.key, hits.policy, hits.cost);
       return decision.allowed ? passed(decision) : recordOf(limit + 1, decision.resetAfterMs, decision.retryAfterMs ?? ttl);
     }
-    // A block is a window that is used up. Both are asked at once, so that no hit passes while the block begins.
+    // A block is a window that is used up. One request decides on both, therefore no hit passes while the block begins.
     const block = { key: blockKey, policy: `fixed-window:${BLOCK}/${blockDuration}ms` };
     const decision = await this.#limiter.takeAll([hits, block]);
     const [counted, blocked] = decision.each as [Decision, Decision];

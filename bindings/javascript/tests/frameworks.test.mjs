@@ -146,7 +146,7 @@ test("express_passes_a_request_once", () => {
   assert.match(stderr, /of the next handler/);
 });
 
-test("express_leaves_a_response_alone_that_has_been_sent", async () => {
+test("express_does_not_change_a_response_that_has_been_sent", async () => {
   const limiter = Limiter.inMemory();
   const middleware = forExpress({ limiter, policy: "gcra:1/1h", name: "sent" });
   const app = createServer((request, response) => {
