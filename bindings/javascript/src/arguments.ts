@@ -1,11 +1,13 @@
 /** Checks of arguments, with errors that name the value and what is expected. */
 
 import type { Key } from "./core.js";
-import { OperationError, SettingsError } from "./errors.js";
+import { InvalidKey, OperationError, SettingsError } from "./errors.js";
 
 const MAX_UNITS = 4_294_967_295;
 /** 35 years: no wait is longer. */
 const MAX_SPAN_US = 2 ** 50;
+/** A day: no hold is longer. */
+export const MAX_TTL_US = 86_400_000_000;
 const MAX_ID = 64;
 
 /** A whole number of units. */
@@ -24,13 +26,36 @@ export function micros(name: string, ms: number): number {
   return Math.min(Math.round(ms * 1000), MAX_SPAN_US);
 }
 
+/** The lifetime of a hold in milliseconds, as whole microseconds. */
+export function ttlMicros(ms: number): number {
+  const us = micros("ttl", ms);
+  if (us < 1000 || us > MAX_TTL_US) throw new OperationError(`invalid ttl \`${String(ms)}\`: expected 1 to ${MAX_TTL_US / 1000} milliseconds`);
+  return us;
+}
+
+/** A key. Another value would be one key with others of its type. @throws {InvalidKey} It is neither text nor bytes. */
+export function checkedKey(key: Key): Key {
+  if (typeof key !== "string" && !isBytes(key)) throw new InvalidKey(`invalid key of type \`${typeOf(key)}\`: expected a string or a Uint8Array`);
+  return key;
+}
+
 /** The id of a hold. */
 export function idBytes(id: Key): Uint8Array {
+  if (typeof id !== "string" && !isBytes(id)) throw new OperationError(`invalid id of type \`${typeOf(id)}\`: expected a string or a Uint8Array`);
   const bytes = typeof id === "string" ? new TextEncoder().encode(id) : id;
   if (bytes.length < 1 || bytes.length > MAX_ID) {
     throw new OperationError(`invalid id of ${bytes.length} bytes: expected 1 to ${MAX_ID} bytes`);
   }
   return bytes;
+}
+
+/** Those of another realm included, which are no instances of the class of this one. */
+function isBytes(value: unknown): boolean {
+  return ArrayBuffer.isView(value) && (value as Uint8Array).BYTES_PER_ELEMENT === 1;
+}
+
+function typeOf(value: unknown): string {
+  return value === null ? "null" : typeof value;
 }
 
 /** Throws if `given` has a member that is none of `names`. */

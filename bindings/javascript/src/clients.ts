@@ -35,9 +35,9 @@ interface Pipeline {
   exec(): Promise<[Error | null, unknown][] | null>;
 }
 
-/** node-redis: a client, or a cluster, which finds the node of a key. */
+/** node-redis: a client, a pool or a sentinel, or a cluster, which finds the node of a key. */
 interface Sending {
-  // The same, and clusters take a key first.
+  // The same, and clusters take a key first, sentinels whether the command only reads.
   sendCommand(...args: never[]): Promise<unknown>;
 }
 
@@ -113,11 +113,11 @@ class Batch {
     this.#waiting = [];
     const [first] = waiting;
     if (first === undefined) return;
-    if (waiting.length === 1) {
-      this.#one(first.words).then(first.resolve, first.reject);
-      return;
-    }
     try {
+      if (waiting.length === 1) {
+        first.resolve(await this.#one(first.words));
+        return;
+      }
       const replies = await this.#all(waiting.map((it) => it.words));
       waiting.forEach(({ resolve, reject }, index) => {
         const [error, reply] = replies[index] ?? [new Error("the client has returned no reply"), undefined];
@@ -134,10 +134,12 @@ function sending(client: Sending): Transport {
   const cluster = client as { masters?: { client?: unknown }[]; nodeClient?: (node: unknown) => Promise<Sending> | Sending };
   const sendTo = client.sendCommand as (...args: unknown[]) => Promise<unknown>;
   const isCluster = typeof cluster.nodeClient === "function" && Array.isArray(cluster.masters);
+  const isSentinel = "getSentinelNode" in client;
+  const sendAlone = (words: readonly Word[]): Promise<unknown> => sendTo.call(client, ...(isSentinel ? [false] : []), words.map(buffered));
   return {
-    send: (words, key) => (isCluster ? sendTo.call(client, buffered(key), false, words.map(buffered)) : sendTo.call(client, words.map(buffered))),
+    send: (words, key) => (isCluster ? sendTo.call(client, buffered(key), false, words.map(buffered)) : sendAlone(words)),
     async everywhere(words) {
-      if (!isCluster) return void (await sendTo.call(client, words.map(buffered)));
+      if (!isCluster) return void (await sendAlone(words));
       for (const node of cluster.masters ?? []) {
         const primary = (await cluster.nodeClient?.call(client, node)) as Sending;
         await (primary.sendCommand as typeof sendTo).call(primary, words.map(buffered));

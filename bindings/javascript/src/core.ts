@@ -166,8 +166,9 @@ export class Core {
 
   /** Writes a key to the input, and returns its length. @throws {InvalidKey} It is empty or too long. */
   key(key: Key): number {
+    checkLength(key.length, typeof key === "string");
     const length = typeof key === "string" ? this.#write(key, 0) : this.#copy(key, 0);
-    if (length === 0 || length > MAX_KEY) throw new InvalidKey(`invalid key: expected 1 to ${MAX_KEY} bytes, found ${length}`);
+    checkLength(length);
     return length;
   }
 
@@ -183,14 +184,15 @@ export class Core {
 
   /** Writes the keys of a request for several, and the id behind them. @throws A key or policy is invalid. */
   keys(keys: readonly KeyedCost[], id: Uint8Array): void {
+    // A new policy replaces the oldest, which must be none of these.
+    keys.forEach((it) => this.#keep(it.policy));
     // Policies first, because a new one is parsed from the input.
     const policies = keys.map((it) => this.policy(it.policy));
     let at = 0;
     keys.forEach(({ key, cost }, index) => {
+      checkLength(key.length, typeof key === "string");
       const bytes = typeof key === "string" ? encoder.encode(key) : key;
-      if (bytes.length === 0 || bytes.length > MAX_KEY) {
-        throw new InvalidKey(`invalid key: expected 1 to ${MAX_KEY} bytes, found ${bytes.length}`);
-      }
+      checkLength(bytes.length);
       this.#reserve(at + 12 + bytes.length);
       const view = new DataView(this.#bytes.buffer, this.#at + at);
       [bytes.length, policies[index] ?? 0, cost].forEach((number, place) => view.setUint32(place * 4, number, true));
@@ -278,6 +280,14 @@ export class Core {
     return length;
   }
 
+  /** Makes a policy the newest, if there is a handle of it. */
+  #keep(id: string): void {
+    const handle = this.#policies.get(id);
+    if (handle === undefined) return;
+    this.#policies.delete(id);
+    this.#policies.set(id, handle);
+  }
+
   #freeOldest(): void {
     for (const [id, handle] of this.#policies) {
       this.#policies.delete(id);
@@ -285,6 +295,12 @@ export class Core {
       return;
     }
   }
+}
+
+/** Checks the length of a key in bytes, or in the UTF-16 units of a text, which is at most that: a long one is not copied. */
+function checkLength(length: number, isText = false): void {
+  if (length > 0 && length <= MAX_KEY) return;
+  throw new InvalidKey(`invalid key: expected 1 to ${MAX_KEY} bytes, found ${length}${isText && length > 0 ? " or more" : ""}`);
 }
 
 export { NO_BYTES };

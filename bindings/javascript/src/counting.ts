@@ -7,6 +7,7 @@ import type { Key } from "./core.js";
 import type { Decision } from "./decision.js";
 import { SettingsError } from "./errors.js";
 import type { Limiter } from "./limiter.js";
+import { Policy } from "./policy.js";
 
 /** More than any limit: the usage is what remains of this. */
 const CAPACITY = 4_294_967_295;
@@ -23,13 +24,15 @@ export interface Count {
 /** Counts units in windows of `periodMs` milliseconds. */
 export class Windows {
   readonly #limiter: Limiter;
-  readonly #policy: string;
+  readonly #policy: Policy;
 
   constructor(limiter: Limiter, periodMs: number) {
     if (typeof limiter?.take !== "function") throw new SettingsError("missing limiter: expected `Limiter.inMemory()` or another limiter");
     if (!(periodMs > 0)) throw new SettingsError(`invalid window \`${String(periodMs)}\`: expected milliseconds, 1 or more`);
     this.#limiter = limiter;
-    this.#policy = `fixed-window:${CAPACITY}/${Math.min(Math.max(Math.round(periodMs * 1000), 1000), MAX_PERIOD_MS * 1000)}us`;
+    const period = Math.min(Math.max(Math.round(periodMs * 1000), 1000), MAX_PERIOD_MS * 1000);
+    // A fallback knows no counts.
+    this.#policy = new Policy(`fixed-window:${CAPACITY}/${period}us`, { onError: "fail" });
   }
 
   /** Counts units, and returns the usage with them. */

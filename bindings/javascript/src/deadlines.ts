@@ -1,5 +1,7 @@
 /** Deadlines of requests, with one timer for all of them: most replies come long before. */
 
+import { MAX_TIMER_MS } from "./wait.js";
+
 /** A request that has no reply yet. */
 interface Entry {
   readonly end: number;
@@ -49,7 +51,7 @@ export class Deadlines {
   }
 
   #arm(end: number): void {
-    this.#timer = setTimeout(() => this.#expire(), Math.max(end - performance.now(), 0));
+    this.#timer = setTimeout(() => this.#expire(), Math.min(Math.max(end - performance.now(), 0), MAX_TIMER_MS));
   }
 
   /** Ends what is late, and sets the timer for the next. */

@@ -4,6 +4,7 @@
  *     rateLimit({ windowMs: 60_000, limit: 100, store: new SluicegateStore({ limiter }) })
  */
 
+import { known } from "./arguments.js";
 import { Windows } from "./counting.js";
 import { LocalLimiter, type Limiter } from "./limiter.js";
 
@@ -13,6 +14,9 @@ export interface ClientRateLimitInfo {
   readonly resetTime: Date;
 }
 
+/** Prefixes by limiter in memory, once for each store that counts under them. */
+const prefixes = new WeakMap<Limiter, string[]>();
+
 /** Counts the hits of clients in windows. */
 export class SluicegateStore {
   readonly #limiter: Limiter;
@@ -20,13 +24,18 @@ export class SluicegateStore {
   #generation = 0;
   /** Put before each key: limits with one prefix and store share their hits. */
   readonly prefix: string;
-  /** Whether the hits are of this process alone, so that the package warns if a key is counted twice. */
-  readonly localKeys: boolean;
 
-  constructor({ limiter, prefix = "rl:" }: { limiter: Limiter; prefix?: string }) {
+  constructor(options: { limiter: Limiter; prefix?: string }) {
+    known("option", options, ["limiter", "prefix"]);
+    const { limiter, prefix = "rl:" } = options;
     this.#limiter = limiter;
     this.prefix = prefix;
-    this.localKeys = limiter instanceof LocalLimiter;
+    if (limiter instanceof LocalLimiter) prefixes.set(limiter, [...(prefixes.get(limiter) ?? []), prefix]);
+  }
+
+  /** Whether no other store counts the same hits. If one may, the package warns of a client that is counted twice. */
+  get localKeys(): boolean {
+    return prefixes.get(this.#limiter)?.filter((it) => it === this.prefix).length === 1;
   }
 
   /** Called by the package with its options. */

@@ -21,6 +21,7 @@ export interface ExpressRequest {
 /** What it needs of a response. */
 export interface ExpressResponse {
   statusCode: number;
+  readonly headersSent?: boolean;
   setHeader(name: string, value: string): unknown;
   end(body: string): unknown;
 }
@@ -31,15 +32,18 @@ export function rateLimit<R extends ExpressRequest>(
 ): (request: R, response: ExpressResponse, next: (error?: unknown) => void) => void {
   const rule = new Rule(options);
   return (request, response, next) => {
-    rule.check(request, incoming(request)).then(({ headers, rejection }) => {
+    const decided = async (): Promise<boolean> => {
+      const { headers, rejection } = await rule.check(request, incoming(request));
+      // Something else may have answered while the store decided, such as a middleware with a deadline.
+      if (response.headersSent) return rejection === undefined;
       for (const [name, value] of Object.entries(rejection?.headers ?? headers())) response.setHeader(name, value);
-      if (rejection === undefined) {
-        next();
-        return;
-      }
+      if (rejection === undefined) return true;
       response.statusCode = rejection.status;
       response.end(rejection.body);
-    }).catch(next);
+      return false;
+    };
+    // What `next` throws is not passed to `next`.
+    decided().then((passes) => (passes ? next() : undefined), next);
   };
 }
 

@@ -26,6 +26,8 @@ export interface Store {
 
 /** The class to give to the package as `store`. Keys have the prefix before them. */
 export function storeOf(limiter: Limiter, prefix = "fastify-rate-limit-"): new (options: object) => Store {
+  // Limits of `fastify.rateLimit()` and `createRateLimit()` have no route. Processes of one program make them in one order.
+  let withoutRoute = 0;
   return class SluicegateStore implements Store {
     readonly #prefix: string;
 
@@ -45,8 +47,9 @@ export function storeOf(limiter: Limiter, prefix = "fastify-rate-limit-"): new (
     }
 
     child(routeOptions: object): Store {
-      const { method = "", url = "" } = (routeOptions as Options).routeInfo ?? {};
-      return new SluicegateStore(routeOptions, `${this.#prefix}${String(method)}${url}-`);
+      const { method = "", url } = (routeOptions as Options).routeInfo ?? {};
+      const place = url === undefined ? `#${(withoutRoute += 1)}` : `${String(method)}${url}`;
+      return new SluicegateStore(routeOptions, `${this.#prefix}${place}-`);
     }
   };
 }

@@ -32,6 +32,8 @@ export interface PacedOptions {
 }
 
 const DAY_MS = 86_400_000;
+/** Beginnings and ends of the three forms of a date in HTTP (RFC 9110). */
+const HTTP_DATE = /^(Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,? .*\d( GMT)?$/;
 /** Methods that a server may receive twice (RFC 9110). */
 const IDEMPOTENT = ["DELETE", "GET", "HEAD", "OPTIONS", "PUT", "TRACE"];
 
@@ -55,8 +57,8 @@ export function pacedFetch(limiter: Limiter, policy: PolicyLike, options: PacedO
         if (error instanceof Denied && response !== undefined) return response;
         throw error;
       }
-      // The body is read, so that its connection is free for others.
-      await response?.arrayBuffer();
+      // A body that is not read keeps its connection, and it may have no end.
+      await response?.body?.cancel();
       response = await send(request.clone());
       await pace.startPause(name, response);
       const again = response.status === 429 || (response.status === 503 && IDEMPOTENT.includes(request.method));
@@ -74,8 +76,9 @@ class Pace {
 
   constructor(limiter: Limiter, policy: PolicyLike, timeout: number, maxPause: number) {
     const given = new Policy(policy);
+    const onError = given.onError ?? limiter.onError ?? "deny";
     // Without the store, a denial is not a full queue: it is an error at once, and no reason to wait.
-    this.#policy = given.onError === undefined || given.onError === "deny" ? new Policy(given, { onError: "fail" }) : given;
+    this.#policy = new Policy(given, { onError: onError === "deny" ? "fail" : onError });
     this.#limiter = limiter;
     this.#timeout = timeout;
     this.#maxPause = maxPause;
@@ -137,7 +140,9 @@ export function requestedPause({ status, headers }: Pick<Response, "status" | "h
 
 function retryAfter(value: string): number | undefined {
   if (/^\d{1,9}(\.\d{1,3})?$/.test(value)) return Number(value) * 1000;
-  const at = Date.parse(value);
+  // `Date.parse` reads other text as a date, too, and the oldest form of HTTP, which names no time zone, as local time.
+  if (!HTTP_DATE.test(value)) return undefined;
+  const at = Date.parse(value.endsWith("GMT") ? value : `${value} GMT`);
   return Number.isNaN(at) ? undefined : Math.max(at - Date.now(), 0);
 }
 

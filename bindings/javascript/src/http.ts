@@ -180,7 +180,7 @@ function tightness({ decision }: Decided): number {
  * no value. The middleware for Tower and Python makes the same keys.
  */
 export function keyOf(name: string, parts: Parts): string {
-  const all = typeof parts === "object" ? parts : [parts];
+  const all: readonly (string | undefined)[] = Array.isArray(parts) ? parts : [parts];
   return netstring(name) + all.map((part) => (part === undefined ? "-," : netstring(part))).join("");
 }
 

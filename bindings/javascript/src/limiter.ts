@@ -2,7 +2,7 @@
 
 /** The limiter: what a user calls. */
 
-import { idBytes, known, micros, units } from "./arguments.js";
+import { checkedKey, idBytes, known, MAX_TTL_US, micros, ttlMicros, units } from "./arguments.js";
 import { SystemClock, type Clock } from "./clock.js";
 import { Code, NO_BYTES, type Answer, type Key, type KeyedCost, type Operation } from "./core.js";
 import { Decision } from "./decision.js";
@@ -59,8 +59,6 @@ export interface MemorySettings {
 }
 
 const DEFAULT_MAX_MEMORY = 64 << 20;
-/** Milliseconds of the longest hold. */
-const MAX_TTL_US = 86_400_000_000;
 
 /**
  * Limits in this process (`Limiter.inMemory`), or in a store that processes share (`Limiter.redis`, `Limiter.server`).
@@ -69,13 +67,14 @@ const MAX_TTL_US = 86_400_000_000;
  */
 export class Limiter {
   readonly #open: () => Store;
-  readonly #onError: OnError | undefined;
+  /** @internal The answer while the store is unavailable, for policies that do not say. */
+  readonly onError: OnError | undefined;
   #store: Store | undefined;
 
   /** @internal The store is opened at the first call, because workers can make no table before their first request. */
   protected constructor(open: () => Store, onError?: OnError) {
     this.#open = open;
-    this.#onError = onError;
+    this.onError = onError;
   }
 
   /** @internal */
@@ -131,21 +130,23 @@ export class Limiter {
   }
 
   /** Takes units now, for use after `decision.delayMs`, which is at most `maxWait` milliseconds. */
-  async reserve(key: Key, policy: PolicyLike, { cost = 1, maxWait }: { cost?: number; maxWait: number }): Promise<Decision> {
+  async reserve(key: Key, policy: PolicyLike, options: { cost?: number; maxWait: number }): Promise<Decision> {
+    const { cost = 1, maxWait } = given(options);
     return this.#apply(key, policy, Code.Reserve, cost, micros("maxWait", maxWait));
   }
 
   /** Waits until units are taken, or returns a denial at once if that does not happen within `timeout`. */
   async wait(key: Key, policy: PolicyLike, options: WaitOptions): Promise<Decision> {
-    const keyed = this.keyed({ key, policy, cost: options.cost ?? 1 });
+    const { cost = 1, timeout, ...rest } = given(options);
+    const keyed = this.keyed({ key, policy, cost });
     const operation = { code: Code.Take, cost: keyed.cost, span: -1, id: NO_BYTES };
-    const answer = await pending(this.store, [keyed], operation, waiting(options.timeout, options));
+    const answer = await pending(this.store, [keyed], operation, waiting(timeout, rest));
     return this.#decision(answer, [keyed]);
   }
 
   /** Resets `key`. Whether it had usage. */
   async reset(key: Key): Promise<boolean> {
-    return this.store.reset(key);
+    return this.store.reset(checkedKey(key));
   }
 
   /** Takes from several keys, each by itself, in one round trip. An error of one is in its place. */
@@ -178,7 +179,7 @@ export class Limiter {
     const { ttl, id, timeout = 0, signal, renew = false } = options;
     const { distinct: keys, indices } = this.#distinct(holds);
     const bytes = id === undefined ? crypto.getRandomValues(new Uint8Array(16)) : idBytes(id);
-    const operation: Operation = { code: Code.Hold, cost: 0, span: ttl === undefined ? -1 : micros("ttl", ttl), id: bytes };
+    const operation: Operation = { code: Code.Hold, cost: 0, span: ttl === undefined ? -1 : ttlMicros(ttl), id: bytes };
     let isSent = false;
     const cancel = async (): Promise<void> => {
       // A hold with a given id may be that of another call: it expires.
@@ -209,7 +210,7 @@ export class Limiter {
 
   /** Prolongs the hold `id` of a key: it then expires `ttl` milliseconds from now. */
   async renew(key: Key, policy: PolicyLike, id: Key, ttl?: number): Promise<Decision> {
-    return this.#apply(key, policy, Code.Renew, 0, ttl === undefined ? -1 : micros("ttl", ttl), idBytes(id));
+    return this.#apply(key, policy, Code.Renew, 0, ttl === undefined ? -1 : ttlMicros(ttl), idBytes(id));
   }
 
   /** Closes the connection of `Limiter.server`. A client that was given stays open. */
@@ -223,20 +224,20 @@ export class Limiter {
 
   /** @internal A key of a call, checked. */
   keyed({ key, policy, cost = 1 }: Keyed): KeyedCost {
-    return { key, policy: this.policyId(policy), cost: units("cost", cost) };
+    return { key: checkedKey(key), policy: this.policyId(policy), cost: units("cost", cost) };
   }
 
   /** @internal The identity of a policy of a call. */
   policyId(policy: PolicyLike): string {
-    if (typeof policy === "string" && this.#onError === undefined) return policy;
-    if (policy instanceof Policy && (policy.onError !== undefined || this.#onError === undefined)) return policy.id;
-    return idOf(textOf(policy), this.#onError);
+    if (typeof policy === "string" && this.onError === undefined) return policy;
+    if (policy instanceof Policy && (policy.onError !== undefined || this.onError === undefined)) return policy.id;
+    return idOf(textOf(policy), this.onError);
   }
 
   #apply(key: Key, policy: PolicyLike, code: Code, cost: number, span = -1, id: Uint8Array = NO_BYTES): Maybe<Decision> {
     const policyId = this.policyId(policy);
     const operation = { code, cost: units("cost", cost), span, id };
-    return then(this.store.apply(key, policyId, operation), ({ integers, source }) => new Decision(this.store.core, policyId, integers, source));
+    return then(this.store.apply(checkedKey(key), policyId, operation), ({ integers, source }) => new Decision(this.store.core, policyId, integers, source));
   }
 
   #applyAll(keys: readonly KeyedCost[], operation: Operation): Maybe<Answer> {
@@ -252,7 +253,9 @@ export class Limiter {
     const seen = new Set<string>();
     const indices: number[] = [];
     keyed.forEach(({ key }, index) => {
-      const text = typeof key === "string" ? `s${key}` : `s${new TextDecoder("latin1").decode(key)}`;
+      const bytes = typeof checkedKey(key) === "string" ? new TextEncoder().encode(key as string) : (key as Uint8Array);
+      // Text and bytes may be one key. In this encoding, each byte is a character.
+      const text = new TextDecoder("latin1").decode(bytes);
       if (!seen.has(text)) indices.push(index);
       seen.add(text);
     });
@@ -290,7 +293,7 @@ export class LocalLimiter extends Limiter {
   takeSync(key: Key, policy: PolicyLike, cost = 1): Decision {
     const memory = this.store as MemoryStore;
     const policyId = this.policyId(policy);
-    memory.take(key, policyId, units("cost", cost));
+    memory.take(checkedKey(key), policyId, units("cost", cost));
     return new Decision(memory.core, policyId, memory.core.numbers);
   }
 
@@ -302,6 +305,11 @@ export class LocalLimiter extends Limiter {
   usage(): Usage {
     return (this.store as MemoryStore).usage();
   }
+}
+
+/** Options whose absence is the absence of a member, which has an error of its own. */
+function given<T extends object>(options: T): T {
+  return options ?? ({} as T);
 }
 
 function waiting(timeout: number, { jitter = 0, signal }: { jitter?: number; signal?: AbortSignal | undefined }): Waiting {

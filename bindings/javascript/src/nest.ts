@@ -9,6 +9,7 @@
 
 import { HttpException, type CanActivate, type ExecutionContext } from "@nestjs/common";
 
+import { SettingsError } from "./errors.js";
 import { joined, type ExpressRequest } from "./express.js";
 import { Rule, type RateLimitOptions } from "./http.js";
 
@@ -22,6 +23,8 @@ export class RateLimitGuard<R extends ExpressRequest = ExpressRequest> implement
 
   /** Whether the request may pass. @throws {HttpException} It is rejected. */
   async canActivate(context: ExecutionContext): Promise<boolean> {
+    const kind = context.getType<string>();
+    if (kind !== "http") throw new SettingsError(`invalid context \`${kind}\`: expected http`);
     const http = context.switchToHttp();
     const request = http.getRequest<R>();
     const response = http.getResponse<{ setHeader?(name: string, value: string): void; header(name: string, value: string): void }>();

@@ -4,14 +4,15 @@
  *     const limiter = new RateLimiter({ limiter: Limiter.inMemory(), points: 10, duration: 1 });
  *     limiter.consume(ip).then(...).catch(...);
  *
- * A `duration` of 0 is 366 days. Points are counted in windows of one length: a `customDuration` or `secDuration` other than `duration` is an error, except for
- * `block`, which lasts up to 49 days.
+ * A `duration` of 0 is 366 days, and `msBeforeNext` is then -1. Points are counted in windows of one length: a `customDuration` or `secDuration` other than
+ * `duration` is an error, except for `block`, which lasts up to 366 days, and 497 days if its `secDuration` is 0. `reward` gives back points in use, and no others.
  */
 
 import { Windows, type Count } from "./counting.js";
-import { known } from "./arguments.js";
+import { known, micros, units } from "./arguments.js";
 import { OperationError } from "./errors.js";
 import type { Limiter } from "./limiter.js";
+import { Policy } from "./policy.js";
 import { sleep } from "./wait.js";
 
 /** What `consume` and the others return, and what `consume` rejects with if there are not enough points. */
@@ -49,9 +50,12 @@ export interface RateLimiterOptions {
 }
 
 const NEVER_SECONDS = 366 * 86_400;
-/** A block is the usage of a key that drains by a unit each millisecond. */
-const BLOCK = "gcra:1000/1s:burst=1";
+/** A block is the usage of a key that drains by a unit each 10 ms. A fallback knows no blocks. */
+const BLOCK = new Policy("gcra:100/1s:burst=1", { onError: "fail" });
+const BLOCK_UNIT_MS = 10;
 const MAX_UNITS = 4_294_967_295;
+/** The time before the next points if they never come back. */
+const NEVER = -1;
 
 /** Counts points of keys. */
 export class RateLimiter {
@@ -67,6 +71,8 @@ export class RateLimiter {
   constructor(options: RateLimiterOptions) {
     known("option", options, ["limiter", "points", "duration", "keyPrefix", "blockDuration", "execEvenly", "execEvenlyMinDelayMs"]);
     const { limiter, points, duration, keyPrefix = "rlflx", blockDuration = 0, execEvenly = false } = options;
+    units("points", points);
+    micros("blockDuration", blockDuration);
     this.#limiter = limiter;
     this.points = points;
     this.duration = duration;
@@ -93,7 +99,7 @@ export class RateLimiter {
       if (this.blockDuration > 0 && result.consumedPoints <= this.points + pointsToConsume) throw await this.#block(key, this.blockDuration, count.units);
       throw result;
     }
-    if (!this.execEvenly || result.isFirstInDuration) return result;
+    if (!this.execEvenly || result.isFirstInDuration || result.msBeforeNext <= 0) return result;
     let delay = Math.ceil(result.msBeforeNext / (result.remainingPoints + 2));
     if (delay < this.execEvenlyMinDelayMs) delay = result.consumedPoints * this.execEvenlyMinDelayMs;
     await sleep(delay);
@@ -101,12 +107,14 @@ export class RateLimiter {
   }
 
   /** Consumes points whether or not there are enough. */
-  async penalty(key: string | number, points = 1): Promise<RateLimiterRes> {
+  async penalty(key: string | number, points = 1, options: { customDuration?: number } = {}): Promise<RateLimiterRes> {
+    this.#check("customDuration", options.customDuration);
     return this.#result(await this.#windows.add(this.getKey(key), points), points);
   }
 
   /** Gives points back. */
-  async reward(key: string | number, points = 1): Promise<RateLimiterRes> {
+  async reward(key: string | number, points = 1, options: { customDuration?: number } = {}): Promise<RateLimiterRes> {
+    this.#check("customDuration", options.customDuration);
     return this.#result(await this.#windows.remove(this.getKey(key), points), 0);
   }
 
@@ -118,18 +126,17 @@ export class RateLimiter {
     return count.units === 0 ? null : this.#result(count, 0);
   }
 
-  /** Sets the points that a key has consumed, for `secDuration` seconds. */
-  async set(key: string | number, points: number, secDuration: number): Promise<RateLimiterRes> {
+  /** Sets the points that a key has consumed. `secDuration` must be the duration of the limiter. */
+  async set(key: string | number, points: number, secDuration?: number): Promise<RateLimiterRes> {
     this.#check("secDuration", secDuration);
-    await this.delete(key);
-    const { resetMs } = await this.#windows.add(this.getKey(key), points);
-    return new RateLimiterRes(0, secDuration === 0 ? -1 : resetMs, points);
+    // Sent together, so that no call on the key comes between.
+    const [, count] = await Promise.all([this.delete(key), this.#windows.add(this.getKey(key), points)]);
+    return new RateLimiterRes(0, this.#result(count, 0).msBeforeNext, points);
   }
 
   /** Blocks a key for `secDuration` seconds. */
   async block(key: string | number, secDuration: number): Promise<RateLimiterRes> {
-    const result = await this.#block(key, secDuration, this.points + 1);
-    return secDuration === 0 ? new RateLimiterRes(0, -1, result.consumedPoints) : result;
+    return this.#block(key, secDuration, this.points + 1);
   }
 
   /** Forgets a key and its block. Whether there was one. */
@@ -139,15 +146,19 @@ export class RateLimiter {
   }
 
   async #block(key: string | number, seconds: number, consumed: number): Promise<RateLimiterRes> {
-    const ms = (seconds === 0 ? NEVER_SECONDS : seconds) * 1000;
-    await this.#limiter.reset(this.#blockKey(key));
-    await this.#limiter.charge(this.#blockKey(key), BLOCK, Math.min(Math.ceil(ms), MAX_UNITS));
-    return new RateLimiterRes(0, ms, consumed);
+    const ms = Math.min(micros("secDuration", seconds * 1000) / 1000, NEVER_SECONDS * 1000);
+    const name = this.#blockKey(key);
+    const cost = seconds === 0 ? MAX_UNITS : Math.ceil(ms / BLOCK_UNIT_MS);
+    // Sent together, so that the next call finds the block.
+    await Promise.all([this.#limiter.reset(name), this.#limiter.charge(name, BLOCK, cost)]);
+    return new RateLimiterRes(0, seconds === 0 ? NEVER : ms, consumed);
   }
 
   async #blocked(key: string | number): Promise<RateLimiterRes | null> {
     const block = await this.#limiter.peek(this.#blockKey(key), BLOCK);
-    return block.allowed ? null : new RateLimiterRes(0, block.resetAfterMs, this.points + 1);
+    if (block.allowed) return null;
+    const ms = block.resetAfterMs;
+    return new RateLimiterRes(0, ms > NEVER_SECONDS * 1000 ? NEVER : ms, this.points + 1);
   }
 
   #blockKey(key: string | number): string {
@@ -161,6 +172,6 @@ export class RateLimiter {
   }
 
   #result({ units, resetMs }: Count, added: number): RateLimiterRes {
-    return new RateLimiterRes(Math.max(this.points - units, 0), resetMs, units, units === added);
+    return new RateLimiterRes(Math.max(this.points - units, 0), this.duration === 0 ? NEVER : resetMs, units, units === added);
   }
 }

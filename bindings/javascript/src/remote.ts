@@ -54,6 +54,9 @@ export class RemoteStore implements Store {
   /** The time of the caches, which is that of this process. */
   readonly #clock: Clock = new SystemClock();
   #dialect: Dialect;
+  /** The load of the library in progress, and the number of those that have ended: many commands of one moment find it missing. */
+  #loading: Promise<void> | undefined;
+  #loads = 0;
   /** Whether the store is a Sluicegate server, which has no functions. */
   readonly #isServer: boolean;
 
@@ -277,13 +280,14 @@ export class RemoteStore implements Store {
     const [key = ""] = command.keys;
     for (let attempt = 1; ; attempt += 1) {
       const dialect = this.#dialect;
+      const loads = this.#loads;
       try {
         return await this.#transport.send(wordsOf(command, dialect, this.#settings.clock?.now()), key);
       } catch (error) {
         const failure = failureOf(error);
         if (failure.kind === "error") throw failure.error;
         if (this.#isServer || attempt > 3) throw new StoreUnavailable(`the store is unavailable: ${String((error as Error).message)}`);
-        if (failure.kind === "unknown function") await this.#install();
+        if (failure.kind === "unknown function") await (loads === this.#loads ? (this.#loading ??= this.#install()) : undefined);
         else this.#dialect = dialect === "commands" ? "functions" : dialect;
       }
     }
@@ -299,6 +303,9 @@ export class RemoteStore implements Store {
       // Another process was faster.
       if (/already exists/.test(text)) return;
       throw new StoreUnavailable(`the store has no Sluicegate functions: run \`sluicegate redis install URL\` (${text})`);
+    } finally {
+      this.#loading = undefined;
+      this.#loads += 1;
     }
   }
 }

@@ -8,6 +8,8 @@ import { SettingsError } from "./errors.js";
 const CONNECT_TIMEOUT_MS = 500;
 /** Milliseconds before the next attempt to connect. */
 const RECONNECT_MS = 50;
+/** Milliseconds without a reply after which a connection is closed. That to a host that has disappeared would otherwise stay open for minutes. */
+const MAX_SILENCE_MS = 10_000;
 /** Bytes of a reply. */
 const MAX_REPLY = 1 << 20;
 const FORMS = "redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], rediss://HOST or unix:///PATH";
@@ -60,6 +62,10 @@ class Connection implements Transport {
   #pending: Pending[] = [];
   #written: Buffer[] = [];
   #retryAt = 0;
+  /** When the last reply came, or the first command was sent after all had replies. */
+  #lastReplyAt = 0;
+  /** The number of attempts to connect. */
+  #attempts = 0;
   #isClosed = false;
 
   constructor(address: Address) {
@@ -68,6 +74,10 @@ class Connection implements Transport {
 
   async send(words: readonly Word[]): Promise<unknown> {
     if (this.#isClosed) throw new Error("the limiter is closed");
+    const silence = performance.now() - this.#lastReplyAt;
+    if (this.#live !== undefined && this.#pending.length > 0 && silence > MAX_SILENCE_MS) {
+      this.#lost(this.#live, new Error(`no reply for ${Math.round(silence)} ms`));
+    }
     this.#socket ??= this.#connect();
     const socket = await this.#socket;
     return this.#write(socket, words);
@@ -88,6 +98,7 @@ class Connection implements Transport {
         reject(new Error("the connection was closed"));
         return;
       }
+      if (this.#pending.length === 0) this.#lastReplyAt = performance.now();
       this.#pending.push({ resolve, reject });
       this.#written.push(encoded(words));
       // Commands of one turn are few writes: the server decides the first while the next are encoded.
@@ -104,10 +115,13 @@ class Connection implements Transport {
   }
 
   async #connect(): Promise<Socket> {
+    const attempt = (this.#attempts += 1);
+    let opened: Socket | undefined;
     try {
       const wait = this.#retryAt - performance.now();
       if (wait > 0) await new Promise((resolve) => setTimeout(resolve, wait));
       const socket = await this.#open();
+      opened = socket;
       this.#live = socket;
       const parser = new Parser();
       socket.on("data", (bytes: Buffer) => this.#read(socket, parser, bytes));
@@ -117,8 +131,9 @@ class Connection implements Transport {
       await Promise.all(this.#address.greeting.map((words) => this.#write(socket, words)));
       return socket;
     } catch (error) {
-      this.#live?.destroy();
-      this.#socket = undefined;
+      // Its `close` comes later, when the next attempt may have begun.
+      if (opened !== undefined) this.#lost(opened, error as Error);
+      if (attempt === this.#attempts) this.#socket = undefined;
       this.#retryAt = performance.now() + RECONNECT_MS;
       throw error;
     }
@@ -146,6 +161,7 @@ class Connection implements Transport {
   }
 
   #read(socket: Socket, parser: Parser, bytes: Buffer): void {
+    this.#lastReplyAt = performance.now();
     try {
       for (const reply of parser.push(bytes)) {
         const pending = this.#pending.shift();

@@ -8,7 +8,7 @@ const APPLY = 0;
 const SLEEP = 1;
 const [START, WOKEN, ANSWERED] = [0, 1, 2];
 /** The longest timer of JavaScript. */
-const MAX_TIMER_MS = 2 ** 31 - 1;
+export const MAX_TIMER_MS = 2 ** 31 - 1;
 
 /** How a request waits. */
 export interface Waiting {

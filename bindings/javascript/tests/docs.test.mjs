@@ -76,7 +76,7 @@ import { ThrottlerModule } from "@nestjs/throttler";
 import { Hono } from "hono";
 import { Redis } from "ioredis";
 import { Redis as Valkey } from "iovalkey";
-import { createClient, createCluster } from "redis";
+import { createClient, createClientPool, createCluster, createSentinel } from "redis";
 import { Limiter, type Decision } from "sluicegate";
 import { rateLimit } from "sluicegate/express";
 import { SluicegateStore } from "sluicegate/express-rate-limit";
@@ -85,7 +85,7 @@ import { storeOf } from "sluicegate/fastify-rate-limit";
 import * as hono from "sluicegate/hono";
 import { SluicegateStorage } from "sluicegate/nestjs-throttler";
 
-for (const client of [new Redis(), new Valkey(), createClient(), createCluster({ rootNodes: [] })]) Limiter.redis(client);
+for (const client of [new Redis(), new Valkey(), createClient(), createClientPool(), createCluster({ rootNodes: [] }), createSentinel({ name: "main", sentinelRootNodes: [] })]) Limiter.redis(client);
 const limiter = Limiter.inMemory();
 const decision: Decision = limiter.takeSync("k", { algorithm: "gcra", limit: 1, per: "1s" });
 const retry: number | undefined = decision.retryAfterMs;

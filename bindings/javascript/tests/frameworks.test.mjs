@@ -1,6 +1,7 @@
 // Middleware on the real frameworks.
 
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { createServer } from "node:http";
 import { test } from "node:test";
@@ -9,7 +10,7 @@ import express from "express";
 import Fastify from "fastify";
 import { Hono } from "hono";
 import { serve } from "@hono/node-server";
-import { Limiter, ManualClock } from "sluicegate";
+import { Limiter, ManualClock, SettingsError } from "sluicegate";
 import { rateLimit as forExpress } from "sluicegate/express";
 import { limit as forFastifyRoute, rateLimit as forFastify } from "sluicegate/fastify";
 import { rateLimit as forHono } from "sluicegate/hono";
@@ -129,6 +130,49 @@ for (const [framework, open] of Object.entries(APPLICATIONS)) {
     assert.deepEqual([response.status, response.headers.get("ratelimit")], [200, null]);
   });
 }
+
+test("express_passes_a_request_once", () => {
+  const program = `
+    import { Limiter } from "sluicegate";
+    import { rateLimit } from "sluicegate/express";
+    const response = { statusCode: 200, setHeader: () => undefined, end: () => undefined };
+    rateLimit({ limiter: Limiter.inMemory(), policy: "gcra:1/1h" })({ method: "GET", headers: {}, socket: {} }, response, (error) => {
+      console.log("passed", error);
+      throw new Error("of the next handler");
+    });
+  `;
+  const { stdout, stderr } = spawnSync(process.execPath, ["--input-type=module", "-e", program], { cwd: import.meta.dirname, encoding: "utf8" });
+  assert.equal(stdout, "passed undefined\n");
+  assert.match(stderr, /of the next handler/);
+});
+
+test("express_does_not_change_a_response_that_has_been_sent", async () => {
+  const limiter = Limiter.inMemory();
+  const middleware = forExpress({ limiter, policy: "gcra:1/1h", name: "sent" });
+  const app = createServer((request, response) => {
+    const passed = [];
+    middleware(request, response, (error) => passed.push(error));
+    // Something with a deadline answers before the decision.
+    response.end("late");
+    setImmediate(() => seen.push(passed));
+  });
+  const seen = [];
+  app.listen(0, "127.0.0.1");
+  await once(app, "listening");
+  const ask = async () => (await fetch(`http://127.0.0.1:${app.address().port}/`)).text();
+  assert.deepEqual([await ask(), await ask()], ["late", "late"]);
+  while (seen.length < 2) await new Promise((resolve) => setImmediate(resolve));
+  assert.deepEqual(seen, [[undefined], []]);
+  app.close();
+  app.closeAllConnections();
+});
+
+test("key_of_a_request_that_is_no_string_is_named", () => {
+  for (const [key, text] of [[5, "5"], [null, "null"], [Promise.resolve("k"), "[object Promise]"], [{}, "[object Object]"], [["a", 5], "5"]]) {
+    assert.throws(() => keyOf("all", key), (error) => error instanceof SettingsError && error.message === `invalid key \`${text}\` of a request: expected a string, or a list of them`);
+  }
+  assert.equal(keyOf("all", ["a", undefined]), "3:all,1:a,-,");
+});
 
 test("invalid_options_are_named", () => {
   const limiter = Limiter.inMemory();

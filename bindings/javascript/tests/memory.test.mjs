@@ -36,6 +36,18 @@ test("common_js_and_module_have_the_same_exports", async () => {
   assert.equal(required.Limiter.inMemory().takeSync("k", "gcra:1/1h").allowed, true);
 });
 
+test("key_that_is_too_long_uses_no_memory", async () => {
+  const limiter = Limiter.inMemory();
+  limiter.takeSync("k", "gcra:1/1h");
+  const bytes = () => limiter.store.core.wasm.memory.buffer.byteLength;
+  const before = bytes();
+  for (const key of ["k".repeat(20 << 20), new Uint8Array(20 << 20)]) {
+    await assert.rejects(limiter.take(key, "gcra:1/1h"), /invalid key: expected 1 to 65536 bytes, found 20971520/);
+    await assert.rejects(limiter.takeAll([{ key, policy: "gcra:1/1h" }, { key: "k", policy: "gcra:1/1h" }]), /found 20971520/);
+  }
+  assert.equal(bytes(), before);
+});
+
 test("system_clock_agrees_with_wall_clock", () => {
   const limiter = Limiter.inMemory();
   const day = limiter.takeSync("k", "fixed-window:5/day");

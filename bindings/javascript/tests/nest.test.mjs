@@ -8,9 +8,10 @@ import { test } from "node:test";
 import { Controller, Get, Module, UseGuards } from "@nestjs/common";
 import { APP_GUARD, NestFactory } from "@nestjs/core";
 import { ThrottlerGuard, ThrottlerModule } from "@nestjs/throttler";
-import { Limiter, ManualClock } from "sluicegate";
+import { Limiter, ManualClock, StoreUnavailable } from "sluicegate";
 import { RateLimitGuard } from "sluicegate/nest";
 import { SluicegateStorage } from "sluicegate/nestjs-throttler";
+import { freePort } from "./servers.mjs";
 
 /** What the decorators of TypeScript do. */
 function decorate(target, name, ...decorators) {
@@ -57,6 +58,11 @@ test("nest_guard_limits_each_handler", async (t) => {
   assert.equal((await denied.json())["violated-policies"][0], "Shop.login");
 });
 
+test("nest_guard_of_other_contexts_is_an_error", async () => {
+  const guard = new RateLimitGuard({ limiter: Limiter.inMemory(), policy: "fixed-window:1/1h" });
+  await assert.rejects(guard.canActivate({ getType: () => "graphql" }), /invalid context `graphql`: expected http/);
+});
+
 test("throttler_storage_is_exact", async (t) => {
   const clock = new ManualClock();
   const limiter = Limiter.inMemory({ clock });
@@ -87,4 +93,28 @@ test("throttler_storage_blocks_for_its_block_duration", async () => {
   assert.equal((await hit()).isBlocked, true);
   clock.advance(1);
   assert.equal((await hit()).isBlocked, false);
+});
+
+test("throttler_storage_counts_from_zero_after_a_block_shorter_than_its_window", async () => {
+  const clock = new ManualClock();
+  const storage = new SluicegateStorage(Limiter.inMemory({ clock }));
+  const hit = () => storage.increment("k", 10_000, 2, 5000, "default");
+  const blocked = { totalHits: 3, isBlocked: true, timeToBlockExpire: 5 };
+  assert.deepEqual([(await hit()).totalHits, (await hit()).totalHits], [1, 2]);
+  assert.deepEqual(await hit().then(({ timeToExpire, ...rest }) => rest), blocked);
+  clock.advance(4001);
+  assert.deepEqual(await hit().then(({ timeToExpire, ...rest }) => rest), { ...blocked, timeToBlockExpire: 1 });
+  clock.advance(999);
+  // `Retry-After` was enough, and requests that were denied are not counted.
+  assert.deepEqual([(await hit()).totalHits, (await hit()).totalHits, (await hit()).isBlocked], [1, 2, true]);
+});
+
+test("throttler_storage_follows_on_error_without_a_store", async () => {
+  const url = `redis://127.0.0.1:${await freePort()}`;
+  for (const blockDuration of [0, 5000]) {
+    const hit = (onError) => new SluicegateStorage(Limiter.server(url, { onError })).increment("k", 1000, 1, blockDuration, "default");
+    assert.equal((await hit("allow")).isBlocked, false);
+    assert.deepEqual(await hit("deny").then((it) => [it.isBlocked, it.timeToBlockExpire]), [true, 1]);
+    await assert.rejects(hit("fail"), StoreUnavailable);
+  }
 });

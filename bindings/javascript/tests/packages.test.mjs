@@ -13,14 +13,14 @@ import { Hono } from "hono";
 import { rateLimiter } from "hono-rate-limiter";
 import { Redis } from "ioredis";
 import { RateLimiterMemory } from "rate-limiter-flexible";
-import { Limiter, ManualClock } from "sluicegate";
+import { Limiter, ManualClock, Policy, StoreUnavailable } from "sluicegate";
 import { SluicegateStore } from "sluicegate/express-rate-limit";
 import { storeOf } from "sluicegate/fastify-rate-limit";
 import { SluicegateStore as HonoStore } from "sluicegate/hono-rate-limiter";
 import { pacedFetch } from "sluicegate/fetch";
 import { RateLimiter, RateLimiterRes } from "sluicegate/rate-limiter-flexible";
 import { requestedPause } from "../dist/esm/fetch.js";
-import { startRedis } from "./servers.mjs";
+import { freePort, startRedis } from "./servers.mjs";
 
 let server;
 let redis;
@@ -100,6 +100,22 @@ for (const [place, open] of Object.entries(LIMITERS)) {
     assert.throws(() => new (storeOf(limiter))({ continueExceeding: true }), /invalid option `continueExceeding`/);
   });
 
+  test(`fastify_rate_limit_counts_each_limit_without_a_route_by_itself_in_${place}`, async (t) => {
+    const { limiter } = open();
+    // Two processes of one program.
+    const apps = await Promise.all([1, 2].map(async () => {
+      const app = Fastify();
+      t.after(() => app.close());
+      await app.register(fastifyRateLimit, { global: false, store: storeOf(limiter, `h-${place}-`) });
+      app.get("/orders", { preHandler: app.rateLimit({ max: 2, timeWindow: 60_000 }) }, () => "orders");
+      app.get("/login", { preHandler: app.rateLimit({ max: 1, timeWindow: 1000 }) }, () => "welcome");
+      return app;
+    }));
+    const statuses = [];
+    for (const [app, url] of [[0, "/orders"], [0, "/login"], [1, "/orders"], [1, "/login"], [0, "/orders"]]) statuses.push((await apps[app].inject(url)).statusCode);
+    assert.deepEqual(statuses, [200, 200, 200, 429, 429]);
+  });
+
   test(`rate_limiter_flexible_interface_counts_as_the_package_in_${place}`, async () => {
     const { limiter } = open();
     const [own, other] = [new RateLimiter({ limiter, points: 3, duration: 60 }), new RateLimiterMemory({ points: 3, duration: 60 })];
@@ -133,6 +149,65 @@ test("rate_limiter_flexible_interface_blocks_for_its_duration", async () => {
   assert.equal((await own.consume("a")).remainingPoints, 0);
 });
 
+test("rate_limiter_flexible_interface_does_not_ignore_arguments", async () => {
+  const { limiter } = LIMITERS.memory();
+  const own = new RateLimiter({ limiter, points: 1, duration: 5 });
+  for (const call of ["consume", "penalty", "reward"]) await assert.rejects(own[call]("a", 1, { customDuration: 1 }), /invalid customDuration `1`: expected the duration/);
+  for (const points of [undefined, Number.NaN, -1, "5"]) assert.throws(() => new RateLimiter({ limiter, points, duration: 1 }), /invalid points/);
+  assert.throws(() => new RateLimiter({ limiter, points: 1, duration: 1, blockDuration: Number.NaN }), /invalid blockDuration `NaN`/);
+});
+
+test("rate_limiter_flexible_interface_without_an_end_has_no_time_before_the_next_points", async () => {
+  const { limiter, clock } = LIMITERS.memory();
+  const forever = new RateLimiter({ limiter, points: 2, duration: 0 });
+  assert.equal((await forever.consume("a")).msBeforeNext, -1);
+  assert.equal((await forever.set("b", 5, 0)).msBeforeNext, -1);
+  const own = new RateLimiter({ limiter, points: 1, duration: 1 });
+  assert.deepEqual(await own.block("c", 0).then((it) => [it.msBeforeNext, it.consumedPoints]), [-1, 2]);
+  clock.advance(86_400_000);
+  assert.deepEqual(await own.get("c").then((it) => [it.msBeforeNext, it.consumedPoints]), [-1, 2]);
+  await own.block("d", 300 * 86_400);
+  clock.advance(299 * 86_400_000);
+  assert.equal((await own.get("d")).msBeforeNext, 86_400_000);
+});
+
+test("rate_limiter_flexible_interface_blocks_before_the_next_call", async () => {
+  for (const open of Object.values(LIMITERS)) {
+    const own = new RateLimiter({ limiter: open().limiter, points: 1, duration: 1, keyPrefix: "turn" });
+    const blocks = own.block("a", 2);
+    await assert.rejects(own.consume("a"), (error) => error instanceof RateLimiterRes && error.msBeforeNext === 2000);
+    await blocks;
+    const sets = own.set("b", 1, 1);
+    await assert.rejects(own.consume("b"), (error) => error instanceof RateLimiterRes && error.consumedPoints === 2);
+    await sets;
+  }
+});
+
+test("stores_reject_without_a_store", async () => {
+  const closed = new Redis({ port: server.port, lazyConnect: true });
+  closed.disconnect();
+  for (const onError of ["deny", "allow", "local"]) {
+    const limiter = Limiter.redis(closed, { onError });
+    const own = new RateLimiter({ limiter, points: 1, duration: 1 });
+    const store = new SluicegateStore({ limiter });
+    for (const call of [() => own.consume("a"), () => own.get("a"), () => own.block("a", 1), () => store.get("a"), () => store.increment("a"), () => store.resetKey("a")]) {
+      await assert.rejects(call(), StoreUnavailable);
+    }
+    const read = new Promise((resolve, reject) => new (storeOf(limiter))({}).read("a", (error, result) => (error ? reject(error) : resolve(result)), 1000));
+    await assert.rejects(read, StoreUnavailable);
+  }
+});
+
+test("express_rate_limit_store_shares_its_hits_if_another_has_its_prefix", async () => {
+  const [limiter, other] = [Limiter.inMemory(), Limiter.inMemory()];
+  const [one, two] = [new SluicegateStore({ limiter }), new SluicegateStore({ limiter, prefix: "login:" })];
+  assert.deepEqual([one, two, new SluicegateStore({ limiter: other })].map((it) => it.localKeys), [true, true, true]);
+  const three = new SluicegateStore({ limiter });
+  assert.deepEqual([one, two, three].map((it) => it.localKeys), [false, true, false]);
+  assert.equal(new SluicegateStore({ limiter: Limiter.redis(redis) }).localKeys, false);
+  assert.throws(() => new SluicegateStore({ limiter, resetExpiryOnChange: true }), /unknown option `resetExpiryOnChange`: expected one of limiter, prefix/);
+});
+
 describe("fetch", () => {
   test("paced_fetch_obeys_a_pause_in_all_processes", async () => {
     const other = new Redis({ port: server.port });
@@ -164,6 +239,38 @@ describe("fetch", () => {
     await failing("https://api.example.com/", { method: "POST", body: "x" });
     assert.equal(sent, 1);
     await assert.rejects(pacedFetch(Limiter.inMemory(), "gcra:1/1h", { timeout: 10 })("https://api.example.com/", { signal: AbortSignal.abort(new Error("enough")) }), /enough/);
+  });
+
+  test("paced_fetch_without_a_store_follows_on_error_of_the_policy_or_the_limiter", async () => {
+    const url = `redis://127.0.0.1:${await freePort()}`;
+    const ask = (ofLimiter, ofPolicy) => {
+      const policy = new Policy("gcra:1000/1s", { onError: ofPolicy });
+      return pacedFetch(Limiter.server(url, ofLimiter ? { onError: ofLimiter } : {}), policy, { fetch: async () => new Response("fine") })("https://api.example.com/");
+    };
+    for (const given of [["allow"], ["local"], ["deny", "allow"], [undefined, "local"]]) assert.equal((await ask(...given)).status, 200, `${given}`);
+    for (const given of [[], ["deny"], ["fail"], ["allow", "deny"], ["allow", "fail"]]) await assert.rejects(ask(...given), StoreUnavailable, `${given}`);
+  });
+
+  test("paced_fetch_does_not_read_a_response_that_it_does_not_return", async () => {
+    let [sent, cancelled] = [0, 0];
+    // A body without an end.
+    const endless = () => new ReadableStream({ pull: (controller) => controller.enqueue(new Uint8Array(1024)), cancel: () => void (cancelled += 1) });
+    const send = async () => ((sent += 1), sent === 1 ? new Response(endless(), { status: 429 }) : new Response("fine"));
+    const response = await pacedFetch(Limiter.inMemory(), "gcra:1000/1s", { fetch: send })("https://api.example.com/");
+    assert.deepEqual([await response.text(), sent, cancelled], ["fine", 2, 1]);
+  });
+
+  test("requested_pause_reads_dates_of_http_and_no_other_text", () => {
+    const pause = (value) => requestedPause({ status: 429, headers: new Headers({ "retry-after": value, ratelimit: '"a";r=0;t=3' }) });
+    for (const garbage of ["-5", "retry 5", "5 minutes", "99991231", "1e3", "12345678901", "2030-01-01", ""]) {
+      assert.equal(pause(garbage), garbage === "99991231" ? 99_991_231_000 : 3000, garbage);
+    }
+    const at = new Date(Math.ceil(Date.now() / 1000) * 1000 + 60_000);
+    const [day, date, month, year, time] = at.toUTCString().replace(",", "").split(" ");
+    for (const form of [at.toUTCString(), `${day}day, ${date}-${month}-${year.slice(2)} ${time} GMT`, `${day} ${month} ${String(Number(date)).padStart(2)} ${time} ${year}`]) {
+      assert.ok(Math.abs(pause(form) - 60_000) < 3000, `${form}: ${pause(form)}`);
+    }
+    assert.equal(pause("Sun, 06 Nov 1994 08:49:37 GMT"), 0);
   });
 
   test("requested_pause_reads_all_headers", () => {

@@ -82,6 +82,36 @@ export const TESTS = {
     await fails(() => limiter.take("a".repeat(65_537), "gcra:1/1h"), InvalidKey, "found 65537");
   },
 
+  async keys_of_other_types_are_invalid() {
+    const { limiter } = local();
+    const policy = "gcra:1/1h";
+    for (const [key, type] of [[7, "number"], [7n, "bigint"], [null, "null"], [undefined, "undefined"], [Symbol("k"), "symbol"], [[1, 2], "object"], [new ArrayBuffer(4), "object"], [new Uint16Array(2), "object"], [new DataView(new ArrayBuffer(4)), "object"]]) {
+      const text = `invalid key of type \`${type}\`: expected a string or a Uint8Array`;
+      await fails(() => limiter.take(key, policy), InvalidKey, text);
+      await fails(() => limiter.peek(key, policy), InvalidKey, text);
+      await fails(() => limiter.takeAll([{ key: "a", policy }, { key, policy }]), InvalidKey, text);
+      await fails(() => limiter.takeMany([{ key, policy }]), InvalidKey, text);
+      await fails(() => limiter.hold(key, "concurrency:1/30s"), InvalidKey, text);
+      await fails(() => limiter.reset(key), InvalidKey, text);
+    }
+    await fails(() => limiter.hold("k", "concurrency:1/30s", { id: 7 }), OperationError, "invalid id of type `number`");
+    // A part of a larger buffer is a key of its own.
+    const bytes = new Uint8Array([1, 2, 3, 4]);
+    equal((await limiter.take(bytes.subarray(1, 3), policy)).allowed, true);
+    equal((await limiter.take(new Uint8Array([2, 3]), policy)).allowed, false);
+    equal((await limiter.take(bytes, policy)).allowed, true);
+  },
+
+  async text_and_bytes_of_a_call_are_one_key_if_their_bytes_are() {
+    const { limiter } = local();
+    const policy = "gcra:5/1h:burst=5";
+    const each = async (...keys) => (await limiter.takeAll(keys.map((key) => ({ key, policy })))).each.length;
+    equal(await each("é", new Uint8Array([0xe9])), 2);
+    equal(await each("é", new Uint8Array([0xc3, 0xa9]), "other"), 2);
+    equal((await limiter.peek("é", policy)).remaining, 3);
+    equal((await limiter.peek(new Uint8Array([0xe9]), policy)).remaining, 4);
+  },
+
   async several_keys_are_taken_all_or_none() {
     const { limiter } = local();
     const takes = [
@@ -215,7 +245,13 @@ export const TESTS = {
     await fails(() => limiter.take("k", "gcra:1/1s", 1.5), OperationError, "invalid cost `1.5`");
     await fails(() => limiter.take("k", "concurrency:1/1s"), OperationError, "use hold");
     await fails(() => limiter.wait("k", "gcra:1/1s", { timeout: Number.NaN }), OperationError, "invalid timeout `NaN`");
+    await fails(() => limiter.wait("k", "gcra:1/1s"), OperationError, "invalid timeout `undefined`: expected milliseconds");
+    await fails(() => limiter.reserve("k", "gcra:1/1s"), OperationError, "invalid maxWait `undefined`: expected milliseconds");
     await fails(() => limiter.hold("k", "gcra:1/1s"), OperationError, "ttl");
+    for (const ttl of [0, 0.9, Infinity, 86_400_001]) {
+      await fails(() => limiter.hold("k", "gcra:1/1s", { ttl }), OperationError, `invalid ttl \`${ttl}\`: expected 1 to 86400000 milliseconds`);
+      await fails(() => limiter.renew("k", "gcra:1/1s", "id", ttl), OperationError, `invalid ttl \`${ttl}\`: expected 1 to 86400000 milliseconds`);
+    }
     await fails(() => limiter.hold("k", "gcra:1/1s", { id: "", ttl: 5 }), OperationError, "invalid id of 0 bytes");
     await fails(() => limiter.take("k", "@gold"), PolicyError, "only a server knows the names");
     await fails(() => Limiter.inMemory({ maxMemory: -1 }), SettingsError, "invalid maxMemory `-1`");
@@ -248,6 +284,14 @@ export const TESTS = {
     const { limiter } = local();
     for (let burst = 1; burst <= 5000; burst += 1) limiter.takeSync("k", `gcra:5000/1s:burst=${burst}`);
     equal(limiter.takeSync("other", "gcra:5000/1s:burst=1").limit, 1);
+  },
+
+  async policies_of_a_call_stay_while_new_ones_replace_the_oldest() {
+    const { limiter } = local();
+    for (let limit = 1; limit <= 1024; limit += 1) limiter.takeSync("k", `fixed-window:${limit}/1h`, 0);
+    const limits = [1, 5001, 2, 5002, 3, 5003];
+    const { each } = await limiter.takeAll(limits.map((limit) => ({ key: `key${limit}`, policy: `fixed-window:${limit}/1h` })));
+    equal(each.map((it) => it.limit), limits);
   },
 };
 

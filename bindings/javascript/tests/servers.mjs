@@ -2,7 +2,7 @@
 
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createConnection, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -103,6 +103,15 @@ export async function startCluster(program = "redis-server") {
   const ask = (node, ...words) => spawnSync("redis-cli", ["-p", `${node.port}`, ...words], { encoding: "utf8" }).stdout;
   await until(() => nodes.every((node) => ask(node, "CLUSTER", "INFO").includes("cluster_state:ok")));
   return nodes;
+}
+
+/** A sentinel that finds the primary named `main`. */
+export function startSentinel(primary) {
+  const folder = mkdtempSync(join(tmpdir(), "sluicegate-sentinel-"));
+  process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
+  const file = join(folder, "sentinel.conf");
+  writeFileSync(file, `sentinel monitor main 127.0.0.1 ${primary.port} 1\n`);
+  return started("redis-server", (port) => [file, "--sentinel", "--port", `${port}`, "--bind", "127.0.0.1"]);
 }
 
 /** On a free port, unless one is given. */

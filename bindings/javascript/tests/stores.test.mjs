@@ -1,11 +1,13 @@
 // Stores that processes share: through each client, on Redis and Valkey, and on a Sluicegate server.
 
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createConnection, createServer } from "node:net";
 import { after, before, describe, test } from "node:test";
 
 import Valkey from "iovalkey";
 import { Cluster, Redis } from "ioredis";
-import { createClient, createCluster } from "redis";
+import { createClient, createClientPool, createCluster, createSentinel } from "redis";
 import {
   CorruptState,
   InvalidKey,
@@ -19,7 +21,7 @@ import {
   StoreUnavailable,
 } from "sluicegate";
 import { histories, replay } from "./histories.mjs";
-import { freePort, redisPrograms, startCluster, startRedis, startSluicegate } from "./servers.mjs";
+import { freePort, redisPrograms, startCluster, startRedis, startSentinel, startSluicegate, until } from "./servers.mjs";
 
 const COUNT = process.env.SLUICEGATE_HISTORY_COUNT ?? "1450";
 const NO_RETRY = { maxRetriesPerRequest: 0, retryStrategy: () => 20, lazyConnect: true };
@@ -184,6 +186,25 @@ describe("cluster", () => {
   }
 });
 
+test("clients_of_a_sentinel_and_pools_decide_on_the_primary", async () => {
+  const primary = await startRedis();
+  const sentinel = await startSentinel(primary);
+  const sentinels = [{ host: "127.0.0.1", port: sentinel.port }];
+  const clients = [
+    await createSentinel({ name: "main", sentinelRootNodes: sentinels }).connect(),
+    await createClientPool({ url: `redis://127.0.0.1:${primary.port}` }).connect(),
+    new Redis({ name: "main", sentinels }),
+  ];
+  for (const [index, client] of clients.entries()) {
+    const limiter = Limiter.redis(client, { onError: "fail", timeout: 10_000 });
+    assert.equal((await limiter.take(`user${index}`, "gcra:2/1h:burst=2")).remaining, 1);
+    const decisions = await Promise.all(Array.from({ length: 20 }, () => limiter.take("shared", "fixed-window:30/1h")));
+    assert.equal(decisions.filter((it) => it.allowed).length, [20, 10, 0][index]);
+  }
+  for (const client of clients) await (client.destroy ?? client.disconnect).call(client);
+  for (const server of [sentinel, primary]) await server.stop();
+});
+
 describe("server", () => {
   let server;
   before(async () => (server = await startSluicegate()));
@@ -279,6 +300,109 @@ describe("server", () => {
     assert.throws(() => Limiter.redis("redis://127.0.0.1/x"), /invalid database `\/x`: expected a number/);
     assert.throws(() => Limiter.redis({}), /invalid client of type `object`: expected one of ioredis/);
     assert.throws(() => Limiter.redis({ call() {} }, { deadline: 5 }), /unknown setting `deadline`: expected one of timeout/);
+  });
+});
+
+describe("clients that fail", () => {
+  test("client_that_throws_is_unavailable", async () => {
+    const error = new Error("Connection is closed.");
+    const throwing = () => {
+      throw error;
+    };
+    const pipelines = { call: throwing, exec: async () => null };
+    for (const client of [{ call: throwing }, { call: throwing, pipeline: throwing }, { call: throwing, pipeline: () => pipelines }, { call: () => undefined, pipeline: () => ({ call: () => undefined, exec: async () => null }) }]) {
+      const limiter = Limiter.redis(client, { onError: "fail", timeout: 5000 });
+      for (const count of [1, 3, 17]) {
+        const calls = Array.from({ length: count }, () => limiter.take("k", "gcra:1/1h"));
+        for (const call of calls) await assert.rejects(call, StoreUnavailable);
+      }
+    }
+  });
+
+  test("connection_whose_greeting_fails_is_followed_by_one", async () => {
+    const server = await startRedis();
+    const sockets = [];
+    const proxy = createServer((socket) => {
+      sockets.push(socket.on("error", () => undefined));
+      // The first of two commands fails; the second gets no reply.
+      if (sockets.length === 1) socket.once("data", () => socket.write("-WRONGPASS invalid password\r\n"));
+      else socket.pipe(createConnection(server.port, "127.0.0.1")).pipe(socket);
+    }).listen(0, "127.0.0.1");
+    await once(proxy, "listening");
+    const { client, close } = await CLIENTS.ioredis(server.port);
+    await client.config("SET", "requirepass", "secret");
+    const limiter = Limiter.redis(`redis://:secret@127.0.0.1:${proxy.address().port}/1`, { onError: "fail", timeout: 5000 });
+    const take = () => limiter.take("k", "gcra:9/1h:burst=9").then((it) => it.remaining, (error) => error.message);
+    assert.match(await take(), /WRONGPASS/);
+    const second = take();
+    // The socket of the first closes before the next attempt connects.
+    await until(() => sockets[0].closed);
+    assert.deepEqual(await Promise.all([second, take()]), [8, 7]);
+    assert.equal(sockets.length, 2);
+    close();
+    await limiter.close();
+    proxy.close();
+    sockets.forEach((it) => it.destroy());
+    await server.stop();
+  });
+
+  test("connection_without_replies_is_closed", async () => {
+    const server = await startRedis();
+    // A proxy in front of the server, whose first connection forwards nothing, as that to a host that is gone.
+    const sockets = [];
+    let isSilent = true;
+    const proxy = createServer((socket) => {
+      sockets.push(socket.on("error", () => undefined));
+      if (!isSilent) socket.pipe(createConnection(server.port, "127.0.0.1")).pipe(socket);
+    }).listen(0, "127.0.0.1");
+    await once(proxy, "listening");
+    const real = performance.now;
+    for (const database of ["", "/1"]) {
+      isSilent = true;
+      const limiter = Limiter.redis(`redis://127.0.0.1:${proxy.address().port}${database}`, { onError: "fail", timeout: 200 });
+      await assert.rejects(limiter.take("k", "gcra:1/1h"), StoreTimeout);
+      isSilent = false;
+      await assert.rejects(limiter.take("k", "gcra:1/1h"), StoreTimeout);
+      const [start, connections] = [real.call(performance), sockets.length];
+      performance.now = () => real.call(performance) + 20_000;
+      try {
+        while (!(await limiter.take("k", "gcra:1/1h").then((it) => it.allowed, () => false))) assert.ok(real.call(performance) - start < 10_000);
+      } finally {
+        performance.now = real;
+      }
+      assert.equal(sockets.length, connections + 1);
+      await limiter.close();
+    }
+    proxy.close();
+    sockets.forEach((it) => it.destroy());
+    await server.stop();
+  });
+
+  test("library_that_is_missing_is_loaded_once", async () => {
+    const server = await startRedis();
+    const { client, close } = await CLIENTS.ioredis(server.port);
+    const limiter = Limiter.redis(client, { timeout: 20_000 });
+    for (let turn = 0; turn < 2; turn += 1) {
+      await Promise.all(Array.from({ length: 100 }, (_, user) => limiter.take(`user${user}`, "gcra:9/1h")));
+      await client.call("FUNCTION", "FLUSH");
+    }
+    const stats = await client.info("commandstats");
+    assert.match(stats, /cmdstat_function\|load:calls=2,/);
+    close();
+    await server.stop();
+  });
+
+  test("timeout_may_be_longer_than_a_timer", async () => {
+    const warnings = [];
+    const collect = (warning) => warnings.push(warning.name);
+    process.on("warning", collect);
+    for (const timeout of [2 ** 40, Infinity]) {
+      const limiter = Limiter.redis({ call: () => new Promise((resolve) => setTimeout(resolve, 20, [1, 1, 0, 0, 0, 0, 0])) }, { timeout });
+      assert.equal((await limiter.take("k", "gcra:1/1h")).allowed, true);
+    }
+    await new Promise((resolve) => setImmediate(resolve));
+    process.off("warning", collect);
+    assert.deepEqual(warnings, []);
   });
 });
 
