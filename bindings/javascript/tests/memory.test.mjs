@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 import { test } from "node:test";
 
-import { Limiter } from "sluicegate";
+import { Limiter, ManualClock } from "sluicegate";
 import { histories, isSteady, replayInMemory } from "./histories.mjs";
 import { TESTS } from "./portable.mjs";
 
@@ -34,6 +34,18 @@ test("common_js_and_module_have_the_same_exports", async () => {
   const required = createRequire(import.meta.url)("sluicegate");
   assert.deepEqual(Object.keys(required).sort(), Object.keys(await import("sluicegate")).sort());
   assert.equal(required.Limiter.inMemory().takeSync("k", "gcra:1/1h").allowed, true);
+});
+
+test("memory_counts_each_of_a_million_keys", () => {
+  for (const settings of [{}, { maxMemory: 256 << 20 }]) {
+    const limiter = Limiter.inMemory({ clock: new ManualClock(), ...settings });
+    for (const allowed of [true, false]) {
+      let differ = 0;
+      for (let user = 0; user < 1_000_000; user += 1) differ += Number(limiter.takeSync(`user${user}`, "fixed-window:1/1h").allowed !== allowed);
+      assert.equal(differ, 0);
+    }
+    assert.equal(limiter.usage().keys, 1_000_000);
+  }
 });
 
 test("key_that_is_too_long_uses_no_memory", async () => {

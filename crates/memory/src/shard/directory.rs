@@ -28,8 +28,10 @@ pub(super) struct Directory<T> {
 #[repr(align(64))]
 struct DirectoryLine([AtomicPtr<u8>; LINE]);
 
-/// Entries of a cache line.
-const LINE: usize = 8;
+/// Entries of a cache line, which has 64 bytes. A line without a gap behind it follows the one before, also if pointers
+/// have 32 bits: decisions read the entries as one array.
+const LINE: usize = 64 / size_of::<AtomicPtr<u8>>();
+const _: () = assert!(size_of::<DirectoryLine>() == 64);
 
 /// The address of the buckets of a directory. Its low bits hold the shift.
 type TaggedBuckets = *mut AtomicPtr<u8>;
