@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use sluicegate_core::{Limit, Policy, PolicyError};
 use sluicegate_server::Config;
 
-use crate::{connection::Connection, generate, serve::Serve, simulate::Simulate, values};
+use crate::{connection::Connection, generate, serve::Serve, simulate::Simulate, values, why::Why};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -63,6 +63,8 @@ pub(crate) enum Command {
     /// Check a Redis or Valkey store, and install functions for other languages
     #[command(subcommand)]
     Redis(Redis),
+    /// Explain the denials in a log of `serve --log-denials`
+    Why(Why),
     /// Check whether a server is ready, by its HTTP port: exit status 0 if it is, 1 if not
     Health {
         /// Address of the server's HTTP port, without TLS

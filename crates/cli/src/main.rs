@@ -16,9 +16,11 @@ mod rules;
 mod serve;
 mod simulate;
 mod table;
+mod unzip;
 mod usage;
 mod values;
 mod version;
+mod why;
 
 use std::process::ExitCode;
 
@@ -79,6 +81,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Simulate(options) => simulate::simulate(&options)?,
         Command::Rules(command) => return rules::run(&command),
         Command::Redis(command) => return redis::run(&command),
+        Command::Why(options) => why::explain(&options)?,
         Command::Health { address } => return health::check(&address),
         Command::Completions { shell } => {
             generate::completions(shell, &mut definition(Arguments::command()))?;

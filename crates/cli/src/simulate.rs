@@ -8,7 +8,6 @@ mod progress;
 mod redis;
 mod remote;
 mod source;
-mod unzip;
 
 use std::{
     env, fs,
