@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use sluicegate_commands::plain_error;
 use sluicegate_core::{
-    MAX_HOLD_ID, MAX_HOLDS, Policy,
+    MAX_HOLD_ID, Policy,
     human::{span, units},
 };
 
@@ -434,8 +434,8 @@ impl LimitDenial {
                     format!("The id of its hold is invalid: expected 1 to {MAX_HOLD_ID} bytes.")
                 }
                 Some(_) => format!(
-                    "{MAX_HOLDS} holds of the key are open, which is the maximum. It would have passed as \
-                     soon as one of them ended: {} later, at {}, at the latest.",
+                    "The key has as many open holds as it can have. It would have passed as soon as one of \
+                     them ended: {} later, at {}, at the latest.",
                     span(self.reset_after),
                     moment(time, self.reset_after)
                 ),

@@ -115,8 +115,8 @@ fn sentence_describes_each_denial() {
         (
             sentence(&json!({"operation": "hold", "remaining": 30, "used": 0})),
             "the limit denied key `user7`: 0 of 30 units of `gcra:30/1m` were in use, and it asked to hold \
-             1 unit. 65536 holds of the key are open, which is the maximum. It would have passed as soon \
-             as one of them ended: 1m later, at 2026-11-29T12:01:01.500000Z, at the latest.",
+             1 unit. The key has as many open holds as it can have. It would have passed as soon as one of \
+             them ended: 1m later, at 2026-11-29T12:01:01.500000Z, at the latest.",
         ),
         (
             sentence(

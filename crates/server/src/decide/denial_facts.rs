@@ -158,3 +158,90 @@ fn unused(decision: &Decision) -> Option<Usage> {
     let usage = Usage { used: 0, held: 0, remaining, reset_after, window_counts: None };
     reset_after.is_zero().then_some(usage)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use sluicegate_core::{Request, Timestamp};
+
+    use super::*;
+    use crate::decide::tests::decider;
+
+    /// Applies operations to a key at one time, and returns the last decision.
+    async fn apply(
+        decider: &Decider,
+        policy: &str,
+        operations: &[Operation<'_>],
+        now: Timestamp,
+    ) -> Decision {
+        let policy = decider.prepare(&policy.parse().unwrap(), 0);
+        let mut last = None;
+        for operation in operations {
+            let request = Request::one(b"k", &policy, *operation);
+            last = Some(decider.decide(request, now).await.unwrap().decision);
+        }
+        last.unwrap()
+    }
+
+    /// Units in use and held, if they are those of `decision`.
+    fn usage(
+        decider: &Decider,
+        policy: &str,
+        decision: &Decision,
+        now: Timestamp,
+    ) -> Option<(u64, u64)> {
+        let policy = policy.parse().unwrap();
+        let denied = DecidedKey {
+            key: b"k",
+            policy: &policy,
+            operation: Operation::Take(1),
+            max_wait: None,
+            source: Source::Store,
+            decision,
+            on_error: OnError::Deny,
+        };
+        let facts = decider.facts(&denied, now);
+        assert!(facts.is_by_limit());
+        facts.usage.map(|it| (it.used, it.held))
+    }
+
+    /// It may change between the decision and the record, by another worker.
+    #[tokio::test]
+    async fn facts_of_a_key_that_has_changed_have_no_usage() {
+        let ttl = Some(Duration::from_secs(60));
+        let hold = Operation::Hold { id: b"h", cost: 3, ttl };
+        for (policy, used) in [
+            ("fixed-window:9/1h", [Operation::Take(6), hold, Operation::Take(1)]),
+            ("gcra:9/1h", [Operation::Take(6), hold, Operation::Take(1)]),
+            ("sliding-log:99/1h,gcra:9/1h", [Operation::Take(6), hold, Operation::Take(1)]),
+        ] {
+            let decider = decider();
+            let now = decider.now();
+            let denial = apply(&decider, policy, &used, now).await;
+            assert!(!denial.allowed());
+            assert_eq!(usage(&decider, policy, &denial, now), Some((9, 3)), "{policy}");
+            let settle = Operation::Settle { id: b"h", used: Some(0) };
+            let _ = apply(&decider, policy, &[settle], now).await;
+            assert_eq!(usage(&decider, policy, &denial, now), None, "{policy}");
+            assert_eq!(usage(&decider, "gcra:7/1m", &denial, now), None, "another policy");
+            let reset = Operation::Reset;
+            let _ = apply(&decider, policy, &[reset], now).await;
+            assert_eq!(usage(&decider, policy, &denial, now), None, "{policy}");
+        }
+    }
+
+    /// Also if the key has a state that has recovered, under another policy.
+    #[tokio::test]
+    async fn facts_of_an_unused_key_have_no_units_in_use() {
+        let decider = decider();
+        let now = decider.now();
+        let policy = "fixed-window:9/1h";
+        let denial = apply(&decider, policy, &[Operation::Take(10)], now).await;
+        assert_eq!(usage(&decider, policy, &denial, now), Some((0, 0)));
+        let _ = apply(&decider, "gcra:9/1s", &[Operation::Take(1)], now).await;
+        let later = now + Duration::from_secs(5);
+        let denial = apply(&decider, policy, &[Operation::Take(10)], later).await;
+        assert_eq!(usage(&decider, policy, &denial, later), Some((0, 0)));
+    }
+}

@@ -412,6 +412,45 @@ fn envoy_denial_has_one_record() {
     assert_eq!(found, expected);
 }
 
+const HOLD_RULES: &str = "
+rules:
+  - name: flight
+    match: {domain: shop}
+    key: descriptor.user
+    hold_id: descriptor.id
+    policy: concurrency:1/1h
+";
+
+/// A request in flight too many, and one whose id is invalid.
+#[test]
+fn envoy_denied_hold_has_one_record() {
+    let (log, folder) = (Log::new(), TempDir::new());
+    let path = folder.file("rules.yaml");
+    fs::write(&path, HOLD_RULES).unwrap();
+    let service = Service::with(|config| {
+        log.configure(config);
+        config.rules = vec![path];
+    });
+    let long = "x".repeat(65);
+    for (user, id) in [("a", "one"), ("a", "two"), ("b", &long)] {
+        let request = request(vec![descriptor(&[("user", user), ("id", id)])]);
+        service.should_rate_limit(request).unwrap();
+    }
+    let policy = "concurrency:1/1h";
+    let of = |key: &str, changes: Value| {
+        let rule = json!({
+            "rule": "flight", "rules_version": 1, "operation": "hold", "policy": policy,
+            "limit": policy, "held": 1,
+        });
+        changed(Value::Object(denied(key, rule)), &changes)
+    };
+    let never = json!({"remaining": 1, "used": 0, "held": 0});
+    let mut invalid = of("rule:flight|b", never);
+    invalid.insert("wait_us".to_owned(), Value::Null);
+    let Service { server, .. } = service;
+    assert_eq!(log.records(server), [of("rule:flight|a", json!({})), invalid]);
+}
+
 /// The store, its denial cache, and both fallbacks; leases deny nothing.
 #[test]
 fn redis_store_denial_has_its_source() {
