@@ -12,7 +12,9 @@
 
 use std::{
     collections::HashMap,
+    fmt::Display,
     fs::{File, OpenOptions},
+    hash::{BuildHasher as _, BuildHasherDefault, Hash as _, Hasher},
     io::{self, Write},
     os::{fd::AsFd as _, unix::fs::OpenOptionsExt as _},
     path::Path,
@@ -28,7 +30,7 @@ use ahash::RandomState;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use parking_lot::Mutex;
 use rustix::{fs::OFlags, io::ioctl_fionread};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use sluicegate_commands::plain_error;
 use sluicegate_core::{
     Clock as _, Decision, KeyedOperation, Limit, OnError, Operation, Policy, Retry, Source,
@@ -113,7 +115,7 @@ impl<'a> DecidedKey<'a> {
 #[derive(Debug)]
 pub(crate) struct DenialLog {
     hasher: RandomState,
-    shards: [Mutex<HashMap<u64, Pending, RandomState>>; SHARDS],
+    shards: [Mutex<Shard>; SHARDS],
     /// Lines in all shards.
     pending: AtomicUsize,
     display: Arc<KeyDisplay>,
@@ -124,12 +126,33 @@ pub(crate) struct DenialLog {
     lost: AtomicU64,
 }
 
-/// The denials of a key in a second.
+/// Denials by the hash of what they have in common. The hash needs no other one.
+type Shard = HashMap<u64, Pending, BuildHasherDefault<IdHasher>>;
+
+/// The denials of a key in a second. It is small, so that those of hot keys stay in the cache of a processor.
 #[derive(Debug)]
 struct Pending {
-    record: Record,
     count: u64,
     second: u64,
+    record: Box<Record>,
+}
+
+/// Returns the only number that it is given.
+#[derive(Debug, Default)]
+struct IdHasher(u64);
+
+impl Hasher for IdHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0 << 8 | u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, id: u64) {
+        self.0 = id;
+    }
 }
 
 /// Counts of denials.
@@ -161,8 +184,8 @@ struct Record {
     cost: Option<u32>,
     #[serde(skip_serializing_if = "is_absent")]
     max_wait_us: Option<u64>,
-    #[serde(skip_serializing_if = "is_absent")]
-    policy: Option<String>,
+    #[serde(skip_serializing_if = "is_absent", serialize_with = "as_text")]
+    policy: Option<Policy>,
     #[serde(flatten)]
     binding: Option<BindingLimit>,
     /// `null`: no wait is long enough.
@@ -178,7 +201,8 @@ struct Record {
 /// The limit that denied.
 #[derive(Debug, Serialize)]
 struct BindingLimit {
-    limit: String,
+    #[serde(serialize_with = "as_text")]
+    limit: Option<Limit>,
     capacity: u32,
     remaining: u32,
     #[serde(skip_serializing_if = "is_absent")]
@@ -215,6 +239,14 @@ struct Line<'a> {
     unrecorded: u64,
 }
 
+/// Serializes as text what is there.
+fn as_text<T: Display, S: Serializer>(value: &Option<T>, serializer: S) -> Result<S::Ok, S::Error> {
+    match value {
+        Some(value) => serializer.collect_str(value),
+        None => serializer.serialize_none(),
+    }
+}
+
 const fn is_absent<T>(member: &Option<T>) -> bool {
     member.is_none()
 }
@@ -242,11 +274,14 @@ impl DenialLog {
     /// Notes a denial. `facts` is called for the first one of its key in a second.
     pub(crate) fn note(&self, denial: &Denial<'_>, facts: impl FnOnce() -> DenialFacts) {
         let second = denial.time.as_micros() / SECOND;
-        let key = denial.denied.map(|it| (it.key, it.policy, it.source));
-        let rule = denial.rule.map(|it| (it.name, it.level, it.shadow));
-        let id = self.hasher.hash_one((second, key, rule));
-        let shard = usize::try_from(id % SHARDS as u64).unwrap_or_default();
-        let mut shard = self.shards[shard].lock();
+        let id = self.id(denial, second, false);
+        let mut shard = self.shards[usize::try_from(id >> 32).unwrap_or_default() % SHARDS].lock();
+        let id = match shard.get_mut(&id) {
+            Some(pending) if pending.record.has_policy_of(denial) => return pending.count += 1,
+            // Few keys have several policies of one capacity.
+            Some(_) => self.id(denial, second, true),
+            None => id,
+        };
         if let Some(pending) = shard.get_mut(&id) {
             pending.count += 1;
         } else if self.pending.load(Relaxed) >= MAX_PENDING {
@@ -254,9 +289,27 @@ impl DenialLog {
             self.dropped.fetch_add(1, Relaxed);
         } else {
             self.pending.fetch_add(1, Relaxed);
-            let record = Record::new(denial, facts(), &self.display);
-            shard.insert(id, Pending { record, count: 1, second });
+            let record = Box::new(Record::new(denial, facts(), &self.display));
+            shard.insert(id, Pending { count: 1, second, record });
         }
+    }
+
+    /// A hash of what the denials of a line have in common, with or without the whole policy, whose hash takes longer.
+    fn id(&self, denial: &Denial<'_>, second: u64, with_policy: bool) -> u64 {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write_u64(second);
+        if let Some(it) = &denial.denied {
+            let short = u64::from(it.decision.limit) << 32 | (it.decision.binding as u64) << 8;
+            hasher.write_u64(short | it.source as u64);
+            hasher.write(it.key);
+            if with_policy {
+                it.policy.hash(&mut hasher);
+            }
+        }
+        if let Some(rule) = denial.rule {
+            (rule.name, rule.level, rule.shadow).hash(&mut hasher);
+        }
+        hasher.finish()
     }
 
     /// Removes the lines of all seconds but that of `now`, or all of them, in the order of their times.
@@ -359,13 +412,18 @@ impl Record {
             operation: Some(operation_name(&it)),
             cost: Some(it.operation.cost()),
             max_wait_us: max_wait.map(as_micros),
-            policy: Some(it.policy.to_string()),
+            policy: Some(it.policy.clone()),
             binding: facts.is_by_limit().then(|| BindingLimit::new(&it, facts.usage)).flatten(),
             wait_us: wait,
             source,
             on_error: is_fallback.then(|| it.on_error.as_str()),
             ..of_rule
         }
+    }
+
+    /// Whether it has the policy of a denial.
+    fn has_policy_of(&self, denial: &Denial<'_>) -> bool {
+        self.policy.as_ref() == denial.denied.map(|it| it.policy)
     }
 
     /// The line, with its end.
@@ -398,9 +456,9 @@ fn time_text(time: Timestamp) -> String {
 
 impl BindingLimit {
     fn new(it: &DecidedKey<'_>, usage: Option<Usage>) -> Option<Self> {
-        let limit: &Limit = it.policy.limits().get(it.decision.binding)?;
+        let limit = it.policy.limits().get(it.decision.binding)?;
         Some(Self {
-            limit: limit.to_string(),
+            limit: Some(limit.clone()),
             capacity: it.decision.limit,
             remaining: it.decision.remaining,
             used: usage.map(|it| it.used),
