@@ -266,10 +266,10 @@ fn pipe() -> (File, File) {
     (OwnedFd::from(reader).into(), OwnedFd::from(writer).into())
 }
 
-/// The other half is for the log of the server.
+/// At least half of it is for the log of the server.
 #[cfg(target_os = "linux")]
 #[test]
-fn write_shared_pipe_without_a_reader_leaves_half_of_it() {
+fn write_shared_pipe_without_a_reader_leaves_space_for_other_lines() {
     let (mut reader, file) = pipe();
     let shared_pipe = pipe_size(&file);
     let size = shared_pipe.unwrap();
