@@ -16,7 +16,6 @@ mod rules;
 mod serve;
 mod simulate;
 mod table;
-mod unzip;
 mod usage;
 mod values;
 mod version;

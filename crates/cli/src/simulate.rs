@@ -8,6 +8,7 @@ mod progress;
 mod redis;
 mod remote;
 mod source;
+pub(crate) mod unzip;
 
 use std::{
     env, fs,

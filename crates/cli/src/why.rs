@@ -24,8 +24,8 @@ use sluicegate_core::{
 
 use crate::{
     output::{output, report},
+    simulate::unzip::{Damage, Unzip},
     table::on_one_line,
-    unzip::{Damage, Unzip},
 };
 
 /// How each record begins.

@@ -18,12 +18,9 @@ use sluicegate_simulator::{
 use super::{
     options::{DEFAULT_KEY, Simulate},
     progress::Watched,
-};
-use crate::{
-    output::report,
-    table::duration_text,
     unzip::{Damage, Unzip},
 };
+use crate::{output::report, table::duration_text};
 
 /// Bytes of standard input that are read before the replay.
 const STDIN_BYTES: u64 = 16 << 20;
