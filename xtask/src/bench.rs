@@ -8,12 +8,13 @@ use anyhow::{Result, bail};
 use crate::{install, javascript, python, shell, workspace};
 
 /// Comparisons that the crate `bench` can run.
-const COMPARISONS: [&str; 15] = [
+const COMPARISONS: [&str; 16] = [
     "memory",
     "resp",
     "http",
     "grpc",
     "dashboard",
+    "denials",
     "redis",
     "module",
     "fleet",

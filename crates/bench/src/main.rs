@@ -9,6 +9,8 @@ mod clock;
 #[cfg(target_os = "linux")]
 mod dashboard;
 #[cfg(target_os = "linux")]
+mod denials;
+#[cfg(target_os = "linux")]
 mod fleet;
 #[cfg(target_os = "linux")]
 mod grpc;
@@ -55,6 +57,7 @@ sluicegate-bench WHAT [--quick]
            also runs `grpc` and `tower`
   grpc     the rate limit service of Envoy, compared with one of tonic that only echoes
   dashboard  the server with 64 viewers of its dashboard, compared with no viewers
+  denials  the server with a denial log, compared with none, at one denial in ten
   redis    the store on Redis and Valkey, compared with the scripts of throttled-py and limits
   module   the module in Redis and Valkey, compared with redis-cell, SET and our scripts
   fleet    eight servers on one Redis that lease units, compared with asking each time and an eighth each
@@ -110,6 +113,7 @@ fn run(arguments: &[&str]) -> io::Result<()> {
         "http" => &[http::run, grpc::run, tower::run],
         "grpc" => &[grpc::run],
         "dashboard" => &[dashboard::run],
+        "denials" => &[denials::run],
         "redis" => &[redis::run],
         "module" => &[module::run],
         "fleet" => &[fleet::run],
@@ -123,6 +127,7 @@ fn run(arguments: &[&str]) -> io::Result<()> {
             http::run,
             grpc::run,
             dashboard::run,
+            denials::run,
             redis::run,
             module::run,
             fleet::run,

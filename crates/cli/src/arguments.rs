@@ -9,7 +9,7 @@ use sluicegate_server::Config;
 
 use crate::{
     connection::Connection, generate, recommend::Recommend, serve::Serve, simulate::Simulate,
-    values,
+    values, why::Why,
 };
 
 const EXAMPLES: &str = "\
@@ -70,6 +70,8 @@ pub(crate) enum Command {
     /// Check a Redis or Valkey store, and install functions for other languages
     #[command(subcommand)]
     Redis(Redis),
+    /// Explain the denials in a log of `serve --log-denials`
+    Why(Why),
     /// Check whether a server is ready, by its HTTP port: exit status 0 if it is, 1 if not
     Health {
         /// Address of the server's HTTP port, without TLS

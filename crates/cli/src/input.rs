@@ -3,7 +3,7 @@
 mod options;
 mod progress;
 mod source;
-mod unzip;
+pub(crate) mod unzip;
 
 pub(crate) use self::{
     options::{Durations, InputOptions, Reading, given},

@@ -22,6 +22,7 @@ mod table;
 mod usage;
 mod values;
 mod version;
+mod why;
 
 use std::process::ExitCode;
 
@@ -83,6 +84,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Recommend(options) => recommend::recommend(&options)?,
         Command::Rules(command) => return rules::run(&command),
         Command::Redis(command) => return redis::run(&command),
+        Command::Why(options) => why::explain(&options)?,
         Command::Health { address } => return health::check(&address),
         Command::Completions { shell } => {
             generate::completions(shell, &mut definition(Arguments::command()))?;

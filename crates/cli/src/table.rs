@@ -25,12 +25,17 @@ pub(crate) fn share(part: u64, whole: u64) -> String {
     format!("{:>7}", percent(part, whole))
 }
 
+/// Bytes on one line, as text if they are.
+pub(crate) fn on_one_line(bytes: &[u8]) -> String {
+    match str::from_utf8(bytes) {
+        Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
+        _ => bytes.escape_ascii().to_string(),
+    }
+}
+
 /// A key on a line, cut where it is long.
 pub(crate) fn key_cell(key: &[u8]) -> String {
-    let whole = match str::from_utf8(key) {
-        Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
-        _ => key.escape_ascii().to_string(),
-    };
+    let whole = on_one_line(key);
     match whole.char_indices().nth(MAX_KEY_CHARS) {
         Some(_) => whole.chars().take(MAX_KEY_CHARS - 1).chain(['…']).collect(),
         None => whole,

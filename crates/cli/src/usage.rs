@@ -303,9 +303,10 @@ pub(crate) fn without_login(url: &str) -> String {
     format!("{scheme}{MASKED}@{host}")
 }
 
-/// `--name <VALUE>` as its name and its value.
+/// `--name <VALUE>`, or `--name[=<VALUE>]` if the value is optional, as its name and its value.
 fn split(argument: &str) -> (&str, String) {
-    let (name, value) = argument.split_once(' ').unwrap_or((argument, ""));
+    let parts = argument.split_once(' ').or_else(|| argument.split_once("[="));
+    let (name, value) = parts.unwrap_or((argument, ""));
     (name, plain(value))
 }
 

@@ -18,8 +18,10 @@ use crate::{
 /// Usage of one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// Units in use, rounded up.
+    /// Units in use, those that are held included, rounded up.
     pub used: u64,
+    /// The units of open holds among them.
+    pub held: u64,
     /// Number of requests of cost 1 that this limit would still pass at once.
     pub remaining: u32,
     /// The time until nothing is in use.
@@ -71,8 +73,10 @@ impl Entry {
         let holds = OpenHolds::new(entry.ledger(), &expiries);
         let usage = entry.limits().map(|(limit, state)| {
             let reset_after = holds.reset_after(limit, state, now).max(holds.all_expired(now));
+            let held = holds.held(limit);
             Usage {
-                used: limit.used(state, now) + holds.held(limit),
+                used: limit.used(state, now) + held,
+                held,
                 remaining: holds.remaining(limit, state, now),
                 reset_after: Duration::from_micros(reset_after),
                 window_counts: limit.window_counts(state, now),

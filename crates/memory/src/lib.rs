@@ -50,4 +50,4 @@ pub use clocked_store::ClockedStore;
 pub use heap::{limit_free_memory, release_end_of_heap, release_free_memory};
 pub use policy_table::NumberedPolicy;
 pub use snapshot::SnapshotError;
-pub use store::MemoryStore;
+pub use store::{MemoryStore, TABLE_FULL_RETRY};

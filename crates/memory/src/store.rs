@@ -900,7 +900,7 @@ impl MemoryStore {
 // keys. A live key is never evicted for another.
 
 /// `retry_after` of requests denied because the table is full.
-const TABLE_FULL_RETRY: Duration = Duration::from_secs(1);
+pub const TABLE_FULL_RETRY: Duration = Duration::from_secs(1);
 /// Slots that are checked for recovered states with each rejected key.
 const SWEEP_SLOTS: usize = 32;
 /// Maximum number of bytes that a change adds to a key, with its policy; logs and holds aside, which double their memory,

@@ -36,7 +36,8 @@ pub enum RuleOperation {
 
 impl RuleOperation {
     /// The number of requests.
-    const fn hits(self) -> u32 {
+    #[must_use]
+    pub const fn hits(self) -> u32 {
         match self {
             Self::Take(hits) | Self::Peek(hits) | Self::Refund(hits) => hits,
         }

@@ -29,6 +29,14 @@ impl KeyDisplay {
         format!("#{}", tag.collect::<String>())
     }
 
+    /// The mask of `key` for spans and logs; `None` if keys are not shown at all.
+    pub(crate) fn tag(&self, key: &[u8]) -> Option<String> {
+        match self.mode {
+            DashboardMode::On | DashboardMode::Masked => Some(self.mask(key)),
+            DashboardMode::NoKeys | DashboardMode::Off => None,
+        }
+    }
+
     /// `key` as logs and lists of this server show it.
     pub(crate) fn show(&self, key: &[u8]) -> String {
         match self.mode {

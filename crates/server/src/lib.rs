@@ -15,6 +15,7 @@
 //! | `decide` | one request in, one decision out: blocks, rules, the store, the requests that may then pass |
 //! | `policies` | policies by text or name, the rules in force and their reload |
 //! | `store` | where state is kept, snapshots, the state file |
+//! | `denial_log` | why requests were denied, as lines of a log |
 //! | `key_display` | how keys are shown to operators |
 //! | `settings` | what can be configured |
 //! | `telemetry` | spans for OpenTelemetry, sent to a collector |
@@ -39,6 +40,7 @@ mod budgets;
 mod clock;
 mod dashboard;
 mod decide;
+mod denial_log;
 mod key_display;
 mod metrics;
 mod net;
@@ -63,8 +65,8 @@ pub use self::{
     policies::rule_store::{Files as RuleFiles, ReloadReport},
     server::{Reloader, Server},
     settings::{
-        Config, DashboardMode, EnvoyConfig, EnvoyHeaders, FallbackDenial, GateConfig, HttpConfig,
-        MemoryConfig, RespConfig, StoreConfig, TimeoutConfig, TlsConfig,
+        Config, DashboardMode, DenialOutput, EnvoyConfig, EnvoyHeaders, FallbackDenial, GateConfig,
+        HttpConfig, MemoryConfig, RespConfig, StoreConfig, TimeoutConfig, TlsConfig,
     },
     telemetry::{OtlpEndpoint, Telemetry},
 };

@@ -34,6 +34,9 @@ const MAX_SLEEP_SHARED: Duration = Duration::from_secs(1);
 pub(crate) struct WaitingRequest {
     waiter: Waiter<Arc<[u8]>>,
     policies: SmallVec<[PreparedPolicy; 1]>,
+    timeout: Duration,
+    /// When it was answered; before that, the epoch.
+    decided_at: Timestamp,
     /// Whether it is a request for one key, and not one for several of which there is one.
     is_single: bool,
 }
@@ -45,7 +48,8 @@ impl WaitingRequest {
         timeout: Duration,
     ) -> Self {
         let waiter = Waiter::queued(key.into(), policy.policy().clone(), operation, timeout);
-        Self { waiter, policies: SmallVec::from([policy.clone()]), is_single: true }
+        let policies = SmallVec::from([policy.clone()]);
+        Self { waiter, policies, timeout, decided_at: Timestamp::EPOCH, is_single: true }
     }
 
     /// A request for several keys, of all of them or of none.
@@ -54,7 +58,17 @@ impl WaitingRequest {
         let keys = keys.map(|it| (it.key.into(), it.policy.policy().clone(), it.operation));
         let waiter = Waiter::queued_all(keys, timeout);
         let policies = operations.iter().map(|it| it.policy.clone()).collect();
-        Self { waiter, policies, is_single: false }
+        Self { waiter, policies, timeout, decided_at: Timestamp::EPOCH, is_single: false }
+    }
+
+    /// How long it waits at most.
+    pub(crate) const fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// The time at which it was answered.
+    pub(crate) const fn decided_at(&self) -> Timestamp {
+        self.decided_at
     }
 
     /// The bytes to reserve while it waits.
@@ -149,7 +163,10 @@ pub(crate) async fn wait(
                 now = decider.now();
                 if is_stopped { Event::Stopped } else { Event::Woken }
             }
-            Step::Done(answer) => return Ok(answer),
+            Step::Done(answer) => {
+                guard.waiting.decided_at = now;
+                return Ok(answer);
+            }
             Step::Reject(full) => return Err(full.into()),
         };
     }

@@ -8,10 +8,10 @@ use std::{
 use flate2::read::MultiGzDecoder;
 
 /// Description of damage inside a file, if there is any.
-pub(super) type Damage = Arc<OnceLock<String>>;
+pub(crate) type Damage = Arc<OnceLock<String>>;
 
 /// The content of a gzip file up to its end, or to the first damage.
-pub(super) struct Unzip<R> {
+pub(crate) struct Unzip<R> {
     decoder: MultiGzDecoder<R>,
     has_content: bool,
     damage: Damage,
@@ -19,7 +19,7 @@ pub(super) struct Unzip<R> {
 
 impl<R: Read> Unzip<R> {
     /// The content of `bytes`. Damage is reported in `damage`.
-    pub(super) fn new(bytes: R, damage: Damage) -> Self {
+    pub(crate) fn new(bytes: R, damage: Damage) -> Self {
         Self { decoder: MultiGzDecoder::new(bytes), has_content: false, damage }
     }
 }

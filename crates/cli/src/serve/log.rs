@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 
 use clap::{Args, ValueEnum};
-use sluicegate_server::Telemetry;
+use sluicegate_server::{DenialOutput, Telemetry};
 use tracing::Subscriber;
 use tracing_subscriber::{
     Layer,
@@ -33,7 +33,21 @@ pub(super) struct Log {
     /// Format of the log, which is written to standard error
     #[arg(long, value_name = "FORMAT", value_enum, default_value = "text")]
     log_format: Format,
+    /// Log why requests were denied: a line of JSON for the first denial of each key in each second, on standard error
+    /// or appended to FILE; `sluicegate why` explains them
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = STDERR,
+        value_parser = denial_output
+    )]
+    log_denials: Option<DenialOutput>,
 }
+
+/// The name of standard error.
+const STDERR: &str = "stderr";
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Format {
@@ -44,6 +58,11 @@ enum Format {
 }
 
 impl Log {
+    /// Where the denial log goes, if there is one.
+    pub(super) fn denial_log(&self) -> Option<DenialOutput> {
+        self.log_denials.clone()
+    }
+
     /// Everything that is logged from now on is written, and spans are recorded if there is a collector.
     pub(super) fn start(&self, telemetry: Option<&Telemetry>) {
         let registry = tracing_subscriber::registry();
@@ -67,6 +86,14 @@ impl Log {
             Format::Text => layer.with_ansi(io::stderr().is_terminal()).boxed(),
             Format::Json => layer.json().flatten_event(true).boxed(),
         }
+    }
+}
+
+fn denial_output(text: &str) -> Result<DenialOutput, String> {
+    match text {
+        "" => Err(format!("expected {STDERR} or a file")),
+        STDERR => Ok(DenialOutput::Stderr),
+        path => Ok(DenialOutput::File(path.into())),
     }
 }
 

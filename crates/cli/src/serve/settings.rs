@@ -181,6 +181,7 @@ impl Serve {
         config.memory.state_file = self.memory.state_file;
         config.memory.snapshot_every = self.memory.snapshot_every;
         self.store.apply(&mut config);
+        config.denial_log = self.log.denial_log();
         config.telemetry = self.otlp.telemetry();
         config.test_clock = self.tests.test_clock;
         Ok(config)

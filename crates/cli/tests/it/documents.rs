@@ -10,11 +10,12 @@ use std::{
 
 use crate::run::sluicegate;
 
-const DOCUMENTS: [&str; 6] = [
+const DOCUMENTS: [&str; 7] = [
     "README.md",
     "docs/algorithms.md",
     "docs/choosing.md",
     "docs/coming-from.md",
+    "docs/denials.md",
     "docs/simulate.md",
     "docs/token-budgets.md",
 ];

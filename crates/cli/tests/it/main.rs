@@ -25,3 +25,5 @@ mod simulate;
 mod texts;
 #[cfg(target_os = "linux")]
 mod walkthroughs;
+#[cfg(target_os = "linux")]
+mod why;

@@ -50,6 +50,12 @@ impl RuleEvent {
         }
     }
 
+    /// Whether the rule denied the request, blocked it, or would have done either.
+    #[must_use]
+    pub const fn is_denial(self) -> bool {
+        matches!(self, Self::Denied | Self::ShadowDenied | Self::Blocked)
+    }
+
     /// Whether another event counts the same request as well.
     #[must_use]
     pub const fn is_additional(self) -> bool {

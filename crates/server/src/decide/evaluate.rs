@@ -7,7 +7,7 @@ use sluicegate_core::{
     Timestamp,
 };
 use sluicegate_rules::{
-    ChargeRequest, ChargeSet, Evaluation, HoldDenial, Match, RuleOperation, RuleOutcome,
+    ChargeRequest, ChargeSet, Evaluation, HoldDenial, Match, RuleEvent, RuleOperation, RuleOutcome,
     hold_answer,
 };
 use smallvec::SmallVec;
@@ -47,6 +47,14 @@ impl Decider {
         }
         for (found, events) in evaluation.events() {
             self.rules.counters.add(&found.metric, events);
+        }
+        if let Some(log) = &self.denial_log {
+            let outcomes = evaluation.outcome().matches.iter();
+            for ((found, mut events), outcome) in evaluation.events().zip(outcomes) {
+                if events.any(RuleEvent::is_denial) {
+                    self.note_rule(log, rules, (found, outcome), operation, now);
+                }
+            }
         }
         Ok(evaluation.into_outcome())
     }

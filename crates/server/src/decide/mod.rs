@@ -3,6 +3,7 @@
 //! Every protocol decides here, because a blocked key is denied on all of them.
 
 pub(crate) mod blocks;
+mod denial_facts;
 mod evaluate;
 mod queues;
 
@@ -17,9 +18,12 @@ use sluicegate_rules::Match;
 use tokio::{runtime::Handle, task::yield_now};
 
 use crate::{
+    DashboardMode,
     budgets::turn::{TURN, Turn, Turns},
     clock::ServerClock,
     decide::{blocks::Blocks, queues::WaitQueues},
+    denial_log::DenialLog,
+    key_display::KeyDisplay,
     policies::rule_store::{RuleStore, with_settings},
     store::{
         ServerStore,
@@ -44,6 +48,10 @@ pub(crate) struct Decider {
     pub(crate) blocks: Blocks,
     /// Requests that wait for their key.
     pub(crate) queues: WaitQueues,
+    /// How keys are shown.
+    pub(crate) display: Arc<KeyDisplay>,
+    /// The log of denials, if there is one.
+    pub(crate) denial_log: Option<Arc<DenialLog>>,
     /// The fallback while the store is unavailable, and the lease, unless a rule sets its own.
     pub(crate) defaults: PolicySettings,
 }
@@ -57,7 +65,8 @@ impl Decider {
     ) -> Self {
         let (blocks, queues) = (Blocks::default(), WaitQueues::default());
         let runtime = Handle::try_current().ok();
-        Self { store, local, runtime, rules, clock, blocks, queues, defaults }
+        let (display, denial_log) = (Arc::new(KeyDisplay::new(DashboardMode::NoKeys)), None);
+        Self { store, local, runtime, rules, clock, blocks, queues, display, denial_log, defaults }
     }
 
     pub(crate) fn now(&self) -> Timestamp {

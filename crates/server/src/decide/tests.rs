@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::*;
 use crate::wait::{self, WaitingRequest};
 
-fn decider() -> Decider {
+pub(super) fn decider() -> Decider {
     let store = OpenStore::from(MemoryStore::new());
     let rules = Arc::new(RuleStore::of(RuleSet::default()));
     Decider::new(store, rules, ServerClock::system(), PolicySettings::default())

@@ -25,6 +25,7 @@ use self::{
 use crate::{
     budgets::buffers::BufferBudget,
     decide::Decider,
+    denial_log::DenialCounts,
     net::{
         clients::Clients,
         web::{self, ConnectionBytes},
@@ -105,6 +106,7 @@ async fn render(
     decisions(shared, &mut out);
     requests(shared, &mut out);
     clients(shared, &mut out);
+    denial_log(shared, &mut out);
     state(shared, &mut out);
     rules(shared, &mut out);
     quotas(shared, &mut out);
@@ -314,6 +316,16 @@ fn clients(shared: &MetricSources, out: &mut Exposition) {
     out.counter("sluicegate_buffer_rejections", help, shared.buffers.rejected());
     let help = "Connections that the system failed to accept";
     out.counter("sluicegate_accept_errors", help, accepting.errors.count());
+}
+
+fn denial_log(shared: &MetricSources, out: &mut Exposition) {
+    let log = shared.decider.denial_log.as_ref();
+    let DenialCounts { recorded, dropped, lost } = log.map(|it| it.counts()).unwrap_or_default();
+    let help = "Denials by their outcome in the denial log (--log-denials)";
+    let mut family = out.family("sluicegate_logged_denials", Kind::Counter, help);
+    family.sample(&[("outcome", "recorded")], recorded);
+    family.sample(&[("outcome", "dropped")], dropped);
+    family.sample(&[("outcome", "lost")], lost);
 }
 
 fn rules(shared: &MetricSources, out: &mut Exposition) {

@@ -22,6 +22,7 @@ use crate::{
     Config,
     budgets::buffers::BufferBudget,
     clock::ServerClock,
+    denial_log,
     net::{
         listen::{AcceptedClient, Listeners},
         tls,
@@ -94,6 +95,7 @@ impl Server {
         let unix = config.resp.unix.as_deref().map(|path| (path, config.resp.unix_permissions));
         let listeners = Listeners::bind(&ports, unix)?;
         let clock = ServerClock::system();
+        let denials = config.denial_log.as_ref().map(denial_log::Output::open).transpose()?;
         let state_file = snapshot_file::open(&config)?;
         let store = open(&config, clock.now()).await?;
         let saved = state_file.zip(store.local.clone());
@@ -107,7 +109,7 @@ impl Server {
 
         let stats = Arc::new(ServerStats::new(ports.iter().map(|it| it.0.name), workers));
         let addresses = listeners.addresses.clone();
-        let parts = Parts::new(config, addresses, clock, (store, rules), stats);
+        let parts = Parts::new(config, addresses, clock, (store, rules), stats, denials);
         let protocols = registrations.iter().zip(tls).map(|(it, tls)| ServedProtocol {
             protocol: it.protocol,
             tls,
@@ -167,6 +169,7 @@ impl Server {
         };
         let snapshots = saved.map(start).transpose()?;
         let exporting = parts.config.telemetry.as_ref().and_then(Telemetry::start);
+        let denials = decider.denial_log.as_ref().map(|it| it.start(decider.clock)).transpose()?;
         let watching = FileWatcher::start(&decider.rules, decider.clock)?;
         tokio::pin!(shutdown);
         let (version, threads) = (env!("CARGO_PKG_VERSION"), parts.stats.workers());
@@ -218,6 +221,9 @@ impl Server {
         }
         if let Some(exporting) = exporting {
             exporting.finish().await;
+        }
+        if let Some(denials) = denials.flatten() {
+            denials.finish().await;
         }
         if let Some(snapshots) = snapshots {
             snapshots.finish().await;

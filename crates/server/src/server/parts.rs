@@ -10,6 +10,7 @@ use crate::{
     clock::ServerClock,
     dashboard::{self, Broadcaster},
     decide::Decider,
+    denial_log::{self, DenialLog},
     key_display::KeyDisplay,
     metrics::{self, MetricSources},
     net::{
@@ -79,19 +80,23 @@ impl Parts {
         clock: ServerClock,
         (store, rules): (OpenStore, RuleStore),
         stats: Arc<ServerStats>,
+        denials: Option<denial_log::Output>,
     ) -> Self {
         let buffers = Arc::new(BufferBudget::new(config.max_buffer_memory));
         let mut defaults = PolicySettings::default();
         if let Some(store) = &config.store {
             (defaults.on_error, defaults.lease) = (store.on_error, store.lease);
         }
-        let decider = Decider::new(store, Arc::new(rules), clock, defaults);
+        let display = Arc::new(KeyDisplay::new(config.dashboard));
+        let mut decider = Decider::new(store, Arc::new(rules), clock, defaults);
+        let denial_log = |output| Arc::new(DenialLog::new(output, Arc::clone(&display)));
+        decider.denial_log = denials.map(denial_log);
+        decider.display = Arc::clone(&display);
         let decider = Arc::new(decider);
         let clients = Arc::new(Clients::new(config.max_clients, stats.workers()));
         let snapshots: Arc<SnapshotLog> = Arc::default();
         let password = config.resp.password.take().as_deref().map(Secret::new);
         let token = config.http.token.take().as_deref().map(Secret::new);
-        let display = Arc::new(KeyDisplay::new(config.dashboard));
         let dashboard = Broadcaster::new(dashboard::Sources {
             decider: Arc::clone(&decider),
             clients: Arc::clone(&clients),
@@ -221,6 +226,7 @@ mod tests {
             ServerClock::system(),
             (OpenStore::from(MemoryStore::new()), RuleStore::default()),
             Arc::new(ServerStats::new(iter::empty(), 1)),
+            None,
         );
         let mounts = parts.mounts().into_iter().filter(|mount| mount.is_documented);
         let routes = mounts.map(|mount| (mount.path, mount.method)).chain(http::documented());

@@ -65,6 +65,7 @@ impl SimulatedServer {
             ServerClock::simulated(now),
             (store, rules),
             Arc::clone(&stats),
+            None,
         );
         let served = registrations(&parts.config).map(|it| ServedProtocol {
             protocol: it.protocol,

@@ -64,6 +64,8 @@ pub struct Config {
     pub rules: Vec<PathBuf>,
     /// Where spans of requests go. Default: nowhere.
     pub telemetry: Option<Telemetry>,
+    /// Where the denial log goes: why requests were denied, a line of JSON for each key and second. Default: nowhere.
+    pub denial_log: Option<DenialOutput>,
     /// Whether requests may set the time (`AT us`), so that each key has its own clock. Only
     /// for tests and simulations. Default: no.
     pub test_clock: bool,
@@ -195,6 +197,18 @@ pub enum DashboardMode {
     Off,
 }
 
+/// Where the denial log goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DenialOutput {
+    /// Standard error, beside the lines of the log of the server. Lines that its reader does not take in time are
+    /// dropped and counted.
+    Stderr,
+    /// A file, to which lines are appended. It is created, for its owner alone, if it does not exist. A named pipe needs
+    /// a reader when the server starts.
+    File(PathBuf),
+}
+
 /// A store outside of this process: in Redis or Valkey.
 ///
 /// ```
@@ -242,6 +256,7 @@ impl Default for Config {
             rules: Vec::new(),
             require_secrets: false,
             telemetry: None,
+            denial_log: None,
             test_clock: false,
         }
     }

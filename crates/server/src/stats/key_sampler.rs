@@ -267,7 +267,8 @@ mod tests {
         for turn in 0..1_000_000_u64 {
             let key: &[u8] = if turn.is_multiple_of(4) { b"often" } else { b"more" };
             let decision = decision(!turn.is_multiple_of(4));
-            sampler.decided(key, &decision, Cause { rule: Some("login"), policy: &policy });
+            let cause = Cause { rule: Some("login"), ..Cause::policy(&policy) };
+            sampler.decided(key, &decision, cause);
         }
         let read = sampler.read(1_000_000, 1_000_000);
         let upper = HeavyHitters::top(&[read.denied], 1);

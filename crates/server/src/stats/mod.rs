@@ -15,7 +15,7 @@ use std::sync::Arc;
 use sluicegate_core::{Decision, Source, Timestamp};
 
 pub(crate) use self::{
-    cause::{Cause, DeniedBy, Denier},
+    cause::{Cause, DenialFacts, DeniedBy, Denier},
     counter::Counter,
     heavy_hitters::{FadedTime, HeavyHitter, HeavyHitters, MAX_SAMPLED_KEY, UNIT},
     key_sampler::{KeySampler, KeySamples, LatencyHistogram},

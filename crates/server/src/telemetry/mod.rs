@@ -34,7 +34,7 @@ use tracing_subscriber::{
 pub use self::endpoint::OtlpEndpoint;
 pub(crate) use self::{
     export::ExportTask,
-    spans::{SpanDecision, record_decision},
+    spans::{SpanDecision, SpanDenial, record_decision},
 };
 use self::{export::Exporter, sampler::Sampler};
 

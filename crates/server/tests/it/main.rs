@@ -15,6 +15,8 @@ mod conformance;
 #[cfg(target_os = "linux")]
 mod dashboard;
 mod decisions;
+#[cfg(target_os = "linux")]
+mod denial_log;
 mod envoy;
 mod fairness;
 #[cfg(target_os = "linux")]

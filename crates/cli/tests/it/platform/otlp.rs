@@ -199,6 +199,17 @@ fn otlp_spans_continue_the_traces_of_callers() {
         ] {
             assert_eq!(found[name], expected, "{name} of {span}");
         }
+        let of_denial = [
+            ("sluicegate.limit", json!("fixed-window:1/1d")),
+            ("sluicegate.capacity", json!(1)),
+            ("sluicegate.remaining", json!(0)),
+        ];
+        for (name, expected) in of_denial {
+            let expected = if is_allowed { Value::Null } else { expected };
+            assert_eq!(found[name], expected, "{name} of {span}");
+        }
+        let tag = found["sluicegate.key_tag"].as_str();
+        assert_eq!(tag.is_some_and(|it| it.len() == 11 && it.starts_with('#')), !is_allowed);
         let wait = found["sluicegate.retry_after_us"].as_i64();
         assert_eq!(
             wait.is_some_and(|it| (1..=86_400_000_000).contains(&it)),
@@ -236,6 +247,8 @@ fn otlp_spans_continue_the_traces_of_callers() {
             ("rpc.method", json!("ShouldRateLimit")),
             ("rpc.grpc.status_code", json!(0)),
             ("sluicegate.rule", json!("web.user")),
+            ("sluicegate.rules_version", json!(1)),
+            ("sluicegate.cost", if is_allowed { Value::Null } else { json!(1) }),
             ("sluicegate.allowed", json!(is_allowed)),
         ] {
             assert_eq!(found[name], expected, "{name} of {span}");

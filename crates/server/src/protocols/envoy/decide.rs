@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use futures_util::future::try_join_all;
 use sluicegate_core::{
-    Decision, KeyLengthError, Operation, Outcome, Policy, PreparedPolicy, Request as StoreRequest,
-    Retry, Source, StoreError, Timestamp,
+    Decision, KeyLengthError, KeyedOperation, Operation, Outcome, Policy, PreparedPolicy, Retry,
+    Source, StoreError, Timestamp,
 };
 use sluicegate_headers::reset_after;
 use sluicegate_proto::{
@@ -30,6 +30,7 @@ use super::{
 };
 use crate::{
     FallbackDenial,
+    denial_log::DecidedKey,
     policies::rule_store::RuleSnapshot,
     stats::{Cause, Stats},
     store::error_reply,
@@ -239,8 +240,13 @@ impl DescriptorEvaluation<'_, '_> {
         self.check_fallback(outcome.source, outcome.allowed)?;
         match found.charges.get(outcome.charge) {
             Some(charge) => {
-                let cause = Cause { rule: Some(found.rule.name()), policy: &charge.policy };
-                self.record(&charge.key, outcome.source, decision, cause);
+                let rules_version = Some(self.rules.number);
+                let rule = Some(found.rule.name());
+                let cause = Cause { rule, rules_version, policy: &charge.policy };
+                let decider = &self.context.decider;
+                let hits = self.call.operation.hits();
+                let decided = decider.decided_by_rule((found, outcome), charge, decision, hits);
+                self.record(&decided, cause);
             }
             None => self.stats.decided(outcome.source, decision),
         }
@@ -248,10 +254,12 @@ impl DescriptorEvaluation<'_, '_> {
     }
 
     /// Counts a decision, and notes it for the span of the call.
-    fn record(&self, key: &[u8], source: Source, decision: &Decision, cause: Cause<'_>) {
-        self.stats.record(key, source, decision, cause);
+    fn record(&self, it: &DecidedKey<'_>, cause: Cause<'_>) {
+        self.stats.record(it.key, it.source, it.decision, cause);
         if let Some(traced) = self.traced {
-            traced.note(source, decision, cause);
+            let cost = Some(it.operation.cost());
+            let denial = || self.context.decider.span_denial(it, cost, self.now);
+            traced.note(it.source, it.decision, cause, denial);
         }
     }
 
@@ -314,14 +322,14 @@ impl DescriptorEvaluation<'_, '_> {
         };
         let prepared =
             PreparedPolicy::new(&policy).on_error(self.context.decider.defaults.on_error);
-        let answer = self
-            .context
-            .decider
-            .decide(StoreRequest::one(&key, &prepared, operation), self.now)
-            .await;
+        let (decider, keyed) =
+            (&self.context.decider, KeyedOperation { key: &key, policy: &prepared, operation });
+        let answer = decider.decide(keyed.into(), self.now).await;
         let answer = answer.map_err(|error| status_of(&error))?;
+        decider.note(&keyed, answer.source, &answer.decision, self.now, None);
         self.check_fallback(answer.source, answer.decision.allowed())?;
-        self.record(&key, answer.source, &answer.decision, Cause::policy(&policy));
+        let decided = DecidedKey::new(&keyed, answer.source, &answer.decision, None);
+        self.record(&decided, Cause::policy(&policy));
         Ok(DescriptorOutcome::Limited(limited(
             &answer.decision,
             Some(&policy),

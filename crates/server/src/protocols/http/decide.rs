@@ -1,5 +1,7 @@
 //! Decisions: from the body of a request to its response.
 
+use std::time::Duration;
+
 use sluicegate_commands::PolicyText;
 use sluicegate_core::{Answer, KeyedOperation, Operation, Policy, Request, StoreError, Timestamp};
 use sluicegate_headers::RateLimitHeaders;
@@ -15,6 +17,7 @@ use super::{
 };
 use crate::{
     HeaderStyle,
+    denial_log::DecidedKey,
     net::web::RequestBody,
     policies::policy_cache::PolicyId,
     stats::Cause,
@@ -46,37 +49,43 @@ pub(super) async fn one(
     {
         let answer = answer?;
         let policies = worker.policies.borrow();
-        let of = (policies.get(id).policy(), &**policies.headers(id));
-        return Ok(respond(worker, &key, &answer, of, (style, kind)));
+        let keyed = KeyedOperation { key: &key, policy: policies.get(id), operation };
+        let headers = policies.headers(id);
+        return Ok(respond(worker, &keyed, &answer, headers, (style, kind), (now, None)));
     }
     let (prepared, headers) = worker.policies.borrow_mut().pin(id);
-    let policy = prepared.policy().clone();
+    let keyed = KeyedOperation { key: &key, policy: &prepared, operation };
     // Boxed, because most requests are answered above and need no space for it.
-    let answer = Box::pin(async {
-        let keyed = KeyedOperation { key: &key, policy: &prepared, operation };
+    let (answer, now) = Box::pin(async {
         match timeout {
-            None => Ok(context.decider.decide(keyed.into(), now).await?),
+            None => Ok((context.decider.decide(keyed.into(), now).await?, now)),
             Some(timeout) => {
                 let mut waiting = WaitingRequest::one(keyed, timeout);
                 let bytes = waiting.reserved_bytes();
                 let waited = wait::wait(&context.decider, &mut waiting, worker.stopping());
-                worker.wait(body, bytes, waited).await
+                let answer = worker.wait(body, bytes, waited).await?;
+                Ok::<_, Problem>((answer, waiting.decided_at()))
             }
         }
-    });
-    Ok(respond(worker, &key, &answer.await?, (&policy, &headers), (style, kind)))
+    })
+    .await?;
+    Ok(respond(worker, &keyed, &answer, &headers, (style, kind), (now, timeout)))
 }
 
-/// The response to a decided request.
+/// The response to a request that was decided at `now`, after a wait of at most `max_wait` if it waits.
 #[inline]
 fn respond(
     worker: &HttpWorker,
-    key: &[u8],
+    keyed: &KeyedOperation<'_>,
     Answer { decision, source, .. }: &Answer,
-    (policy, headers): (&Policy, &RateLimitHeaders),
+    headers: &RateLimitHeaders,
     (style, kind): (HeaderStyle, KeyOperationKind),
+    (now, max_wait): (Timestamp, Option<Duration>),
 ) -> Reply {
-    worker.record(key, *source, decision, Cause::policy(policy));
+    // The span has the cost already.
+    let decided = DecidedKey::new(keyed, *source, decision, max_wait);
+    worker.record(&decided, Cause::policy(decided.policy), None, now);
+    worker.context.decider.note(keyed, *source, decision, now, max_wait);
     let mut data = DecisionReply::new(worker, decision, *source, headers, style);
     data.is_query = kind == KeyOperationKind::Peek;
     reply::decision(&data)
@@ -124,6 +133,7 @@ pub(super) async fn many(
     let data = answers.iter().zip(&questions).map(|(answer, question)| {
         let cause = Cause::policy(question.policy.policy());
         worker.stats().record(question.key, answer.source, &answer.decision, cause);
+        decider.note(question, answer.source, &answer.decision, now, None);
         (&answer.decision, visible_source(worker, answer.source))
     });
     Ok(reply::decisions(data))

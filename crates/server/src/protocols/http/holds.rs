@@ -15,6 +15,7 @@ use super::{
     worker::HttpWorker,
 };
 use crate::{
+    denial_log::DecidedKey,
     net::web::RequestBody,
     stats::Cause,
     wait::{self, WaitingRequest},
@@ -37,18 +38,19 @@ pub(super) async fn one(
     let found = find_policy(worker, request.policy()?)?;
     let (policy, headers) = worker.policies.borrow_mut().pin(found);
     let keyed = KeyedOperation { key: &key, policy: &policy, operation };
-    let answer = match timeout {
+    let (answer, now) = match timeout {
         Some(timeout) => {
             let mut waiting = WaitingRequest::one(keyed, timeout);
             let bytes = waiting.reserved_bytes();
             let waited = wait::wait(&context.decider, &mut waiting, worker.stopping());
-            worker.wait(body, bytes, waited).await?
+            (worker.wait(body, bytes, waited).await?, waiting.decided_at())
         }
-        None => context.decider.decide(keyed.into(), now).await?,
+        None => (context.decider.decide(keyed.into(), now).await?, now),
     };
     if kind == HoldOperationKind::Hold {
-        let cause = Cause::policy(policy.policy());
-        worker.stats().record(&key, answer.source, &answer.decision, cause);
+        let decided = DecidedKey::new(&keyed, answer.source, &answer.decision, timeout);
+        worker.record(&decided, Cause::policy(decided.policy), Some(operation.cost()), now);
+        context.decider.note(&keyed, answer.source, &answer.decision, now, timeout);
     }
     let mut data = DecisionReply::new(worker, &answer.decision, answer.source, &headers, style);
     data.is_query = kind != HoldOperationKind::Hold;
@@ -88,21 +90,22 @@ pub(super) async fn take_all(
         operation: operation.with_cost(*cost),
     });
     let operations: Vec<_> = operations.collect();
-    let answer = match timeout {
+    let (answer, now) = match timeout {
         None => {
             let request = Request::all(&operations).map_err(StoreError::from)?;
-            context.decider.decide(request, now).await?
+            (context.decider.decide(request, now).await?, now)
         }
         Some(timeout) => {
             let mut waiting = WaitingRequest::all(&operations, timeout);
             let bytes = waiting.reserved_bytes();
             let waited = wait::wait(&context.decider, &mut waiting, worker.stopping());
-            worker.wait(body, bytes, waited).await?
+            (worker.wait(body, bytes, waited).await?, waiting.decided_at())
         }
     };
     for (it, decision) in operations.iter().zip(answer.each()) {
         let cause = Cause::policy(it.policy.policy());
         worker.stats().record(it.key, answer.source, decision, cause);
+        context.decider.note(it, answer.source, decision, now, timeout);
     }
     // The headers are those of the key that binds.
     let headers = &policies[answer.key].1;

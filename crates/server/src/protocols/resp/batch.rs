@@ -15,6 +15,7 @@ use super::{
     store_operation::counts,
 };
 use crate::{
+    denial_log::DecidedKey,
     policies::policy_cache::{PolicyCache, PolicyId},
     stats::Cause,
     telemetry::record_decision,
@@ -121,6 +122,13 @@ impl<'a> Batch<'a> {
                         let is_counted = counts(operation.operation);
                         if is_counted {
                             stats.decided(Source::Store, &decision);
+                            shared.decider.note(
+                                operation,
+                                Source::Store,
+                                &decision,
+                                session.now,
+                                None,
+                            );
                         }
                         if let Some(watch) = watch.filter(|_| is_counted) {
                             let cause = Cause::policy(operation.policy.policy());
@@ -128,7 +136,12 @@ impl<'a> Batch<'a> {
                         }
                         if traced {
                             let cause = Cause::policy(operation.policy.policy());
-                            record_decision(Source::Store, &decision, cause);
+                            let decided =
+                                DecidedKey::new(operation, Source::Store, &decision, None);
+                            record_decision(Source::Store, &decision, cause, || {
+                                let cost = Some(operation.operation.cost());
+                                shared.decider.span_denial(&decided, cost, session.now)
+                            });
                         }
                         entry.reply(&decision, writer);
                     }

@@ -19,7 +19,7 @@ use std::{
 };
 
 use bytes::BufMut;
-use sluicegate_core::{KeyedOperation, Timestamp, reached};
+use sluicegate_core::{Timestamp, reached};
 use sluicegate_resp::{Arguments, Parser, Writer};
 use tokio::{
     io::{AsyncReadExt, AsyncWrite, AsyncWriteExt},
@@ -846,15 +846,19 @@ impl Connection<'_> {
             }
         };
         let (stats, operations) = (self.worker.stats(), request.attempted());
+        let (now, max_wait) = (request.decided_at(), Some(request.timeout()));
         let writer = &mut Writer::new(&mut self.out, self.session.version);
         match (answer, repeated) {
             (Ok(answer), Some(repeated)) => {
-                answer_all(&operations, (&answer, &repeated), self.worker, writer);
+                let answered = (&answer, &repeated);
+                answer_all(&operations, answered, self.worker, (now, max_wait), writer);
             }
             (Ok(answer), None) => {
                 stats.decided(answer.source, &answer.decision);
-                for KeyedOperation { key, policy, .. } in operations {
-                    stats.sampler.note(key, &answer.decision, Cause::policy(policy.policy()));
+                for it in operations {
+                    let cause = Cause::policy(it.policy.policy());
+                    stats.sampler.note(it.key, &answer.decision, cause);
+                    shared.decider.note(&it, answer.source, &answer.decision, now, max_wait);
                 }
                 writer.integers(&answer.decision.to_integers());
             }

@@ -5,6 +5,8 @@
 //! everything that was read has been parsed. Deferred operations are applied one after the other, and each reply is
 //! inserted where it belongs among those of the batch.
 
+use std::time::Duration;
+
 use futures_util::FutureExt;
 use sluicegate_commands::{EntryReply, RepeatedKeys, write_all};
 use sluicegate_core::{Answer, Entry, KeyedOperation, Operation, Request, StoreError, Timestamp};
@@ -18,7 +20,7 @@ use super::{
     worker::RespWorker,
 };
 use crate::{
-    budgets::turn::Turn, decide::Decider, stats::Cause, store::error_reply,
+    budgets::turn::Turn, decide::Decider, denial_log::DecidedKey, stats::Cause, store::error_reply,
     telemetry::record_decision,
 };
 
@@ -99,15 +101,21 @@ async fn decide(
     let operations: Vec<_> = pending.iter().map(PendingDecision::keyed).collect();
     let answers = decider.decide_many(worker.turns(), &operations, now).await;
     debug_assert_eq!(answers.len(), pending.len(), "one answer for each operation");
-    for (answer, PendingDecision { entry: pending, .. }) in answers.into_iter().zip(pending) {
+    for ((answer, it), PendingDecision { entry: pending, .. }) in
+        answers.into_iter().zip(&operations).zip(pending)
+    {
         match answer {
             Ok(answer) => {
                 let cause = Cause::policy(pending.policy.policy());
                 if counts(pending.operation) {
                     stats.record(&pending.key, answer.source, &answer.decision, cause);
+                    decider.note(it, answer.source, &answer.decision, now, None);
                 }
                 if worker.shared.telemetry.is_some() && operations.len() == 1 {
-                    record_decision(answer.source, &answer.decision, cause);
+                    let decided = DecidedKey::new(it, answer.source, &answer.decision, None);
+                    record_decision(answer.source, &answer.decision, cause, || {
+                        decider.span_denial(&decided, Some(it.operation.cost()), now)
+                    });
                 }
                 pending.reply(&answer.decision, writer);
             }
@@ -132,15 +140,16 @@ async fn apply_all(
 ) -> Result<(), StoreError> {
     let operations = pending.keyed();
     let answer = worker.shared.decider.decide(Request::all(&operations)?, now).await?;
-    answer_all(&operations, (&answer, &pending.repeated), worker, writer);
+    answer_all(&operations, (&answer, &pending.repeated), worker, (now, None), writer);
     Ok(())
 }
 
-/// Counts what was decided about several keys, and replies.
+/// Counts what was decided about several keys, at `now`, after a wait of at most `max_wait` if the request waits, and replies.
 pub(super) fn answer_all(
     operations: &[KeyedOperation<'_>],
     (answer, repeated): (&Answer, &RepeatedKeys),
     worker: &RespWorker,
+    (now, max_wait): (Timestamp, Option<Duration>),
     writer: &mut Writer<'_>,
 ) {
     let stats = worker.stats();
@@ -148,6 +157,7 @@ pub(super) fn answer_all(
     for (it, decision) in operations.iter().zip(answer.each()) {
         stats.decided(answer.source, decision);
         stats.sampler.note(it.key, decision, Cause::policy(it.policy.policy()));
+        worker.shared.decider.note(it, answer.source, decision, now, max_wait);
     }
     write_all(answer, repeated, &mut RespReply(writer));
 }

@@ -46,7 +46,7 @@ impl Service {
         Self { runtime, channel, server }
     }
 
-    pub(super) fn should_rate_limit(
+    pub(crate) fn should_rate_limit(
         &self,
         request: RateLimitRequest,
     ) -> Result<RateLimitResponse, Status> {
