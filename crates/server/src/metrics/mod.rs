@@ -359,6 +359,7 @@ fn quotas(shared: &MetricSources, out: &mut Exposition) {
         ("no_rule", &stats.without_rule),
         ("invalid", &stats.invalid),
         ("store", &stats.failed_operations),
+        ("late", &stats.late),
     ] {
         family.sample(&[("reason", reason)], total.count());
     }

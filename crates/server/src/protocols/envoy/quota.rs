@@ -46,6 +46,11 @@ pub(crate) const HOLD: Duration = Duration::from_secs(15);
 pub(crate) const DELIVERY: Duration = Duration::from_secs(1);
 /// Longest time from renewing the holds of an assignment to sending it.
 const MAX_TURN: Duration = Duration::from_secs(1);
+/// Maximum number of buckets of a turn, and of operations that are sent to the store at a time.
+const MAX_DUE: usize = 64;
+const MAX_OPERATIONS: usize = 32;
+/// A bucket that waits longer for its turn is late: its assignment expires before it is renewed.
+const MAX_WAIT: Duration = Duration::from_secs(6);
 /// An assignment is renewed after this time at the latest: Envoy 1.40 reports every 5 s.
 const CYCLE: Duration = Duration::from_secs(6);
 /// Shortest time over which demand is measured.
@@ -146,17 +151,18 @@ pub(crate) struct QuotaStream {
     by_id: AHashMap<Arc<BucketId>, u32>,
     next_bucket: u32,
     ledgers: AHashMap<QuotaTerms, Arc<Ledgers>>,
-    /// When each bucket needs a turn that no report brings.
+    /// Since when, or from when on, each bucket needs a turn.
     timers: BTreeSet<(Timestamp, u32)>,
     /// Buckets that were abandoned in the last cycle, and when.
     abandoned: AHashMap<Arc<BucketId>, Timestamp>,
-    /// Buckets that were reported since the last turn.
-    reported: BTreeSet<u32>,
     /// Before this time nothing is assigned, because holds of a former server may be lost while its assignments are in force.
     not_before: Timestamp,
     max_buckets: usize,
     bytes: usize,
     turn: Turn,
+    /// Maximum number of buckets of the next turn: half of those that were too many for the store, and one more after each turn
+    /// in time.
+    max_due: usize,
     stats: Arc<QuotaStats>,
 }
 
@@ -176,7 +182,7 @@ struct Bucket {
     rule: Arc<RuleCounters>,
     /// The key of the limit, and those of its ledgers.
     key: Vec<u8>,
-    keys: [Vec<u8>; 3],
+    keys: Arc<[Vec<u8>; 3]>,
     ledgers: Arc<Ledgers>,
     /// When its usage was measured last, and what was reported since.
     measured: Timestamp,
@@ -196,6 +202,8 @@ struct Bucket {
     lacks_units: bool,
     /// The tokens per fill of the last assignment, and when it was sent.
     sent: Option<(u32, Timestamp)>,
+    /// Whether it was reported since its last turn.
+    is_reported: bool,
     /// Its entry in the timers.
     timer: Option<Timestamp>,
 }
@@ -234,6 +242,8 @@ struct Turn {
     start: Timestamp,
     due: Vec<DueBucket>,
     steps: Vec<Step>,
+    /// Number of the steps whose answers are awaited.
+    asked: usize,
     actions: Vec<Action>,
     /// How often it has asked for units.
     growths: u32,
@@ -278,6 +288,15 @@ enum StepKind {
     OpenPiece(u32, u32),
 }
 
+/// An operation on a ledger, for the store.
+#[derive(Debug)]
+pub(crate) struct LedgerOperation {
+    keys: Arc<[Vec<u8>; 3]>,
+    ledgers: Arc<Ledgers>,
+    id: HoldId,
+    kind: StepKind,
+}
+
 /// The answer to an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
@@ -309,16 +328,16 @@ impl QuotaStream {
             ledgers: AHashMap::new(),
             timers: BTreeSet::new(),
             abandoned: AHashMap::new(),
-            reported: BTreeSet::new(),
             not_before,
             max_buckets,
             bytes: 0,
             turn: Turn::default(),
+            max_due: MAX_DUE,
             stats,
         }
     }
 
-    /// Takes the reports of one message. They are answered in the next turn.
+    /// Takes the reports of one message, also during a turn. They are answered in the next turn.
     pub(crate) fn report(
         &mut self,
         now: Timestamp,
@@ -372,9 +391,22 @@ impl QuotaStream {
             None => self.add(now, usage.bucket, found),
         };
         let Some(number) = number else { return };
-        self.reported.insert(number);
+        self.schedule(number, now);
         let Some(bucket) = self.buckets.get_mut(&number) else { return };
+        bucket.is_reported = true;
         bucket.measure(now, usage.allowed.saturating_add(usage.denied));
+    }
+
+    /// The bucket needs a turn from `at` on, or from an earlier time on that is known already.
+    fn schedule(&mut self, number: u32, at: Timestamp) {
+        let Some(bucket) = self.buckets.get_mut(&number) else { return };
+        match bucket.timer {
+            Some(before) if before <= at => return,
+            Some(before) => drop(self.timers.remove(&(before, number))),
+            None => {}
+        }
+        bucket.timer = Some(at);
+        self.timers.insert((at, number));
     }
 
     /// Adds a bucket, unless there are too many.
@@ -406,7 +438,7 @@ impl QuotaStream {
             Bucket {
                 id,
                 rule: found.rule,
-                keys: ["slots", "units", "demand"].map(ledger),
+                keys: Arc::new(["slots", "units", "demand"].map(ledger)),
                 key: found.key,
                 ledgers: Arc::clone(ledgers),
                 measured: now,
@@ -420,6 +452,7 @@ impl QuotaStream {
                 pieces: Vec::new(),
                 lacks_units: false,
                 sent: None,
+                is_reported: false,
                 timer: None,
             },
         );
@@ -432,7 +465,6 @@ impl QuotaStream {
         if let Some(at) = bucket.timer {
             self.timers.remove(&(at, number));
         }
-        self.reported.remove(&number);
         self.by_id.remove(&bucket.id);
         self.bytes -= bucket_bytes(&bucket.id, &bucket.key);
         self.stats.buckets.remove();
@@ -446,30 +478,29 @@ impl QuotaStream {
     }
 
     /// When the stream needs a turn; `None`: when something is reported.
-    pub(crate) fn next_turn(&self, now: Timestamp) -> Option<Timestamp> {
-        if self.reported.is_empty() {
-            return self.timers.first().map(|(at, _)| *at);
-        }
-        Some(now.max(self.not_before))
+    pub(crate) fn next_turn(&self) -> Option<Timestamp> {
+        let (at, _) = self.timers.first()?;
+        Some(self.not_before.max(*at))
     }
 
-    /// Begins a turn for all buckets that need one. `false`: none does.
+    /// Begins a turn for buckets that need one, those first that have waited longest. `false`: none does.
     pub(crate) fn begin_turn(&mut self, now: Timestamp) -> bool {
         if now < self.not_before {
             return false;
         }
-        let mut due: Vec<DueBucket> =
-            mem::take(&mut self.reported).into_iter().map(|it| DueBucket::new(it, true)).collect();
-        let reported: BTreeSet<u32> = due.iter().map(|it| it.bucket).collect();
-        while let Some(&(at, number)) = self.timers.first().filter(|(at, _)| *at <= now) {
+        let (mut due, mut late) = (Vec::new(), 0);
+        while due.len() < self.max_due
+            && let Some(&(at, number)) = self.timers.first().filter(|(at, _)| *at <= now)
+        {
             self.timers.remove(&(at, number));
-            if let Some(bucket) = self.buckets.get_mut(&number) {
-                bucket.timer = None;
+            let Some(bucket) = self.buckets.get_mut(&number) else { continue };
+            bucket.timer = None;
+            if now > self.not_before.max(at) + MAX_WAIT {
+                late += 1;
             }
-            if !reported.contains(&number) {
-                due.push(DueBucket::new(number, false));
-            }
+            due.push(DueBucket::new(number, mem::take(&mut bucket.is_reported)));
         }
+        self.stats.late(late, now);
         self.turn = Turn { start: now, due, ..Turn::default() };
         for at in 0..self.turn.due.len() {
             self.renew(at, now);
@@ -522,12 +553,18 @@ impl QuotaStream {
     }
 
     /// The operations of the turn that are next; none: its actions are complete.
-    pub(crate) fn operations(&self) -> Vec<KeyedOperation<'_>> {
-        let operations = self.turn.steps.iter().filter_map(|step| {
-            let bucket = self.buckets.get(&self.turn.due.get(step.due)?.bucket)?;
-            Some(bucket.operation(step))
-        });
-        operations.collect()
+    pub(crate) fn operations(&mut self) -> Vec<LedgerOperation> {
+        let (buckets, turn) = (&self.buckets, &mut self.turn);
+        // A report may have ended a bucket.
+        turn.steps.retain(|step| buckets.contains_key(&turn.due[step.due].bucket));
+        let operations: Vec<_> = turn
+            .steps
+            .iter()
+            .take(MAX_OPERATIONS)
+            .filter_map(|step| Some(buckets.get(&turn.due[step.due].bucket)?.operation(step)))
+            .collect();
+        turn.asked = operations.len();
+        operations
     }
 
     /// Takes the answers to the [`operations`](Self::operations), in their order.
@@ -536,7 +573,8 @@ impl QuotaStream {
         now: Timestamp,
         answers: impl IntoIterator<Item = Result<Answer, StoreError>>,
     ) {
-        let steps = mem::take(&mut self.turn.steps);
+        let rest = self.turn.steps.split_off(mem::take(&mut self.turn.asked));
+        let steps = mem::replace(&mut self.turn.steps, rest);
         for (step, answer) in steps.iter().zip(answers) {
             let outcome = Outcome::of(&answer);
             if outcome == Outcome::Failed {
@@ -545,6 +583,12 @@ impl QuotaStream {
             let due = &mut self.turn.due[step.due];
             let Some(bucket) = self.buckets.get_mut(&due.bucket) else { continue };
             bucket.answer(step, outcome, due);
+        }
+        if now > self.turn.start + MAX_TURN {
+            return self.end_turn(now);
+        }
+        if !self.turn.steps.is_empty() {
+            return;
         }
         for at in 0..self.turn.due.len() {
             self.divide(at);
@@ -598,6 +642,13 @@ impl QuotaStream {
     /// Makes the actions of the turn.
     fn end_turn(&mut self, now: Timestamp) {
         let is_late = now > self.turn.start + MAX_TURN;
+        self.turn.steps.clear();
+        if is_late {
+            self.stats.late(self.turn.due.len(), now);
+            self.max_due = (self.turn.due.len() / 2).max(1);
+        } else {
+            self.max_due = MAX_DUE.min(self.max_due + 1);
+        }
         self.abandoned.retain(|_, at| now < *at + CYCLE);
         for due in mem::take(&mut self.turn.due) {
             let Some(bucket) = self.buckets.get_mut(&due.bucket) else { continue };
@@ -626,8 +677,7 @@ impl QuotaStream {
                 }
                 wake = bucket.next_turn(now);
             }
-            bucket.timer = Some(wake);
-            self.timers.insert((wake, due.bucket));
+            self.schedule(due.bucket, wake);
         }
     }
 
@@ -768,25 +818,9 @@ impl Bucket {
         }
     }
 
-    fn operation<'a>(&'a self, step: &'a Step) -> KeyedOperation<'a> {
-        let [slots, units, demand] = &self.keys;
-        let ledgers = &*self.ledgers;
-        let id = &step.id[..];
-        let (renew, settle) =
-            (Operation::Renew { id, ttl: None }, Operation::Settle { id, used: None });
-        let hold = |cost| Operation::Hold { id, cost, ttl: None };
-        let (key, policy, operation) = match step.kind {
-            StepKind::OpenSlot => (slots, &ledgers.slots, hold(1)),
-            StepKind::RenewSlot => (slots, &ledgers.slots, renew),
-            StepKind::OpenDemand(_, cost) => (demand, &ledgers.demand, hold(cost)),
-            StepKind::RenewDemand => (demand, &ledgers.demand, renew),
-            StepKind::SettleDemand => (demand, &ledgers.demand, settle),
-            StepKind::RenewPiece(_) => (units, &ledgers.units, renew),
-            StepKind::SettlePiece(_) => (units, &ledgers.units, settle),
-            StepKind::PeekUnits => (units, &ledgers.units, Operation::Peek(1)),
-            StepKind::OpenPiece(_, cost) => (units, &ledgers.units, hold(cost)),
-        };
-        KeyedOperation { key, policy, operation }
+    fn operation(&self, step: &Step) -> LedgerOperation {
+        let (keys, ledgers) = (Arc::clone(&self.keys), Arc::clone(&self.ledgers));
+        LedgerOperation { keys, ledgers, id: step.id, kind: step.kind }
     }
 
     /// Tokens per fill of the share.
@@ -827,6 +861,30 @@ impl Bucket {
         let retry = self.lacks_units.then(|| now + RETRY);
         let renewal = self.sent.map(|(_, at)| at + CYCLE);
         leaving.chain(retry).chain(renewal).min().unwrap_or(now + CYCLE)
+    }
+}
+
+impl LedgerOperation {
+    /// The operation with its key and its policy.
+    pub(crate) fn keyed(&self) -> KeyedOperation<'_> {
+        let [slots, units, demand] = &*self.keys;
+        let ledgers = &*self.ledgers;
+        let id = &self.id[..];
+        let (renew, settle) =
+            (Operation::Renew { id, ttl: None }, Operation::Settle { id, used: None });
+        let hold = |cost| Operation::Hold { id, cost, ttl: None };
+        let (key, policy, operation) = match self.kind {
+            StepKind::OpenSlot => (slots, &ledgers.slots, hold(1)),
+            StepKind::RenewSlot => (slots, &ledgers.slots, renew),
+            StepKind::OpenDemand(_, cost) => (demand, &ledgers.demand, hold(cost)),
+            StepKind::RenewDemand => (demand, &ledgers.demand, renew),
+            StepKind::SettleDemand => (demand, &ledgers.demand, settle),
+            StepKind::RenewPiece(_) => (units, &ledgers.units, renew),
+            StepKind::SettlePiece(_) => (units, &ledgers.units, settle),
+            StepKind::PeekUnits => (units, &ledgers.units, Operation::Peek(1)),
+            StepKind::OpenPiece(_, cost) => (units, &ledgers.units, hold(cost)),
+        };
+        KeyedOperation { key, policy, operation }
     }
 }
 

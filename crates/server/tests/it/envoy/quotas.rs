@@ -1,6 +1,10 @@
 //! The quota service over gRPC: streams of several servers with one store, hostile ones, and a store that goes away.
 
-use std::{collections::BTreeMap, fs, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    time::Duration,
+};
 
 use sluicegate_proto::rlqs::{
     BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
@@ -206,6 +210,34 @@ fn quotas_many_buckets_of_a_stream_are_bounded() {
     });
     assert_eq!(metric(&service, "sluicegate_quota_buckets"), 300.0);
     assert_eq!(metric(&service, "sluicegate_quota_rejections_total{reason=\"buckets\"}"), 99_700.0);
+}
+
+#[test]
+fn quotas_reports_are_read_while_the_store_does_not_answer() {
+    let redis = Redis::start(Engine::Redis70);
+    let (service, _folder) = serve(&redis, |_| {});
+    let mut stream = Stream::open(&service).unwrap();
+    stream.send(reports("shop", vec![usage("first", 1, 0)]));
+    assert_eq!(stream.assigned().len(), 1);
+    redis.signal("-STOP");
+    // As Envoy does: a message for each new bucket. HTTP/2 closes a connection with too many that are not read.
+    let users: BTreeSet<String> = (0..6000).map(|user| user.to_string()).collect();
+    for user in &users {
+        stream.send(reports("", vec![usage(user, 1, 0)]));
+        // Otherwise several messages are sent as one frame.
+        service.runtime.block_on(async {
+            for _ in 0..3 {
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+    redis.signal("-CONT");
+    let mut assigned = BTreeSet::new();
+    while assigned.len() < users.len() {
+        let more = stream.assigned().into_keys().filter(|it| it != "first");
+        assigned.extend(more);
+    }
+    assert_eq!(assigned, users);
 }
 
 #[test]
