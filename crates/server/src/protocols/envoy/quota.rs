@@ -902,7 +902,7 @@ impl Ledgers {
                 .build()
                 .expect("1 to 65536 units, and a period of seconds");
             // Every answer is the store's own: a fallback covers no assignment.
-            PreparedPolicy::new(&policy).on_error(OnError::Fail)
+            PreparedPolicy::new(&policy).on_error(OnError::Fail).in_background(MAX_TURN)
         };
         Self {
             terms,

@@ -1,7 +1,8 @@
 //! Envoy's quota service (RLQS): the streams, each driven by a [`QuotaStream`].
 //!
 //! Invariants: a stream that is invalid, silent or above a maximum ends with a status, and costs nothing after that; a
-//! client that reads no messages gets none, and its assignments expire.
+//! client that reads no messages gets none, and its assignments expire. Of all streams, one at a time uses a store elsewhere: each
+//! runs as a task of its own, so that none holds up the others because its client reads nothing.
 
 use std::{
     future::pending,
@@ -25,7 +26,7 @@ use sluicegate_proto::{
     strategy::{RateLimitStrategy, TokenBucket, rate_limit_strategy::Strategy},
 };
 use tokio::{
-    sync::watch,
+    sync::{Semaphore, SemaphorePermit, mpsc, watch},
     task::yield_now,
     time::{Instant, sleep, sleep_until},
 };
@@ -33,7 +34,7 @@ use tonic::{Request, Response, Status, Streaming, async_trait};
 
 use super::{
     context::EnvoyContext,
-    quota::{self, Action, HOLD, LIFETIME, LedgerOperation, QuotaStream, Usage},
+    quota::{self, Action, DELIVERY, HOLD, LIFETIME, LedgerOperation, QuotaStream, Usage},
 };
 use crate::{budgets::buffers::BufferReservation, decide::Decider, net::web::StreamedBytes};
 
@@ -74,13 +75,16 @@ impl RateLimitQuotaService for QuotaCalls {
             )));
         }
         let received = request.extensions_mut().remove::<StreamedBytes>();
-        let driver = Driver::new(self, request.into_inner(), received);
-        let responses = unfold(Some(driver), |driver| async {
-            let mut driver = driver?;
-            match driver.next().await {
-                Ok(response) => Some((Ok(response), Some(driver))),
-                Err(Some(status)) => Some((Err(status), None)),
-                Err(None) => None,
+        let (responses, receiver) = mpsc::channel(1);
+        tokio::spawn(Driver::new(self, request.into_inner(), received).run(responses));
+        let responses = unfold(Some(receiver), |receiver| async {
+            let mut receiver = receiver?;
+            match receiver.recv().await? {
+                (at, Ok(_)) if at.elapsed() > DELIVERY => {
+                    let text = format!("no message was read in {DELIVERY:?}");
+                    Some((Err(Status::deadline_exceeded(text)), None))
+                }
+                (_, response) => Some((response, Some(receiver))),
             }
         });
         Ok(Response::new(Box::pin(responses)))
@@ -103,6 +107,9 @@ struct Driver {
     heard: Instant,
     ends: Option<Instant>,
 }
+
+/// A message for Envoy or the status at the end, and when it was made.
+type Sent = (Instant, Result<RateLimitQuotaResponse, Status>);
 
 /// The end of a stream: the status, or `None` if Envoy has ended it.
 type End = Option<Status>;
@@ -135,13 +142,31 @@ impl Driver {
         }
     }
 
+    /// Runs the stream to its end.
+    async fn run(mut self, responses: mpsc::Sender<Sent>) {
+        loop {
+            let next = tokio::select! {
+                () = responses.closed() => return,
+                next = self.next() => next,
+            };
+            let (response, has_ended) = match next {
+                Ok(response) => (Ok(response), false),
+                Err(Some(status)) => (Err(status), true),
+                Err(None) => return,
+            };
+            if responses.send((Instant::now(), response)).await.is_err() || has_ended {
+                return;
+            }
+        }
+    }
+
     /// The next message for Envoy.
     async fn next(&mut self) -> Result<RateLimitQuotaResponse, End> {
         let context = Arc::clone(&self.context);
         loop {
-            self.wait().await.inspect_err(|end| {
+            let _permit = self.wait(&context.quota_turns).await.inspect_err(|end| {
                 if end.is_some() {
-                    self.context.quotas.invalid.add();
+                    context.quotas.invalid.add();
                 }
             })?;
             let now = self.context.decider.now();
@@ -164,39 +189,44 @@ impl Driver {
         }
     }
 
-    /// Waits until the stream needs a turn. Takes all messages that have arrived.
-    async fn wait(&mut self) -> Result<(), End> {
-        self.take_arrived()?;
-        let now = self.context.decider.now();
-        let turn = self.stream.next_turn().map(|at| at.since(now));
-        let silence = self.heard + MAX_SILENCE;
-        let ends = self.ends;
-        let turn = async {
-            match turn {
-                Some(Duration::ZERO) => {}
-                Some(span) => sleep(span).await,
-                None => pending().await,
-            }
-        };
-        let end = async {
-            match ends {
-                Some(at) => sleep_until(at).await,
-                None => pending().await,
-            }
-        };
-        let message = tokio::select! {
-            biased;
-            _ = self.stopping.wait_for(|stops| *stops) => {
-                return Err(Some(Status::unavailable("the server stops")));
-            }
-            () = end => return Err(Some(Status::unavailable("the connection has reached its maximum age"))),
-            () = turn => return Ok(()),
-            message = self.messages.message() => message,
-            () = sleep_until(silence) => {
-                return Err(Some(Status::deadline_exceeded(format!("no report in {MAX_SILENCE:?}"))));
-            }
-        };
-        self.take(message?.ok_or(None)?)
+    /// Waits until the stream needs a turn, and has one of the `turns`. Takes all messages that have arrived.
+    async fn wait<'t>(&mut self, turns: &'t Semaphore) -> Result<SemaphorePermit<'t>, End> {
+        // It keeps its place while messages arrive.
+        let mut permit = pin!(turns.acquire());
+        loop {
+            self.take_arrived()?;
+            let now = self.context.decider.now();
+            let turn = self.stream.next_turn().map(|at| at.since(now));
+            let turn = async {
+                match turn {
+                    Some(Duration::ZERO) => {}
+                    Some(span) => sleep(span).await,
+                    None => pending().await,
+                }
+                permit.as_mut().await
+            };
+            let silence = self.heard + MAX_SILENCE;
+            let ends = self.ends;
+            let end = async {
+                match ends {
+                    Some(at) => sleep_until(at).await,
+                    None => pending().await,
+                }
+            };
+            let message = tokio::select! {
+                biased;
+                _ = self.stopping.wait_for(|stops| *stops) => {
+                    return Err(Some(Status::unavailable("the server stops")));
+                }
+                () = end => return Err(Some(Status::unavailable("the connection has reached its maximum age"))),
+                permit = turn => return permit.map_err(|_| None),
+                message = self.messages.message() => message,
+                () = sleep_until(silence) => {
+                    return Err(Some(Status::deadline_exceeded(format!("no report in {MAX_SILENCE:?}"))));
+                }
+            };
+            self.take(message?.ok_or(None)?)?;
+        }
     }
 
     /// Takes the messages that have arrived.
