@@ -359,6 +359,19 @@ fn row_18_buckets_of_a_stream_have_one_assignment_each() {
 }
 
 #[test]
+fn stream_without_a_slot_takes_nothing_from_others() {
+    let rule = LIMIT.replace("proxies: 4", "proxies: 2");
+    let mut service = Service::new(&rule, 2);
+    service.run(15_000, "ada", &[100, 100]);
+    (0..2).for_each(|_| service.connect());
+    // Two Envoys more want as much as they can say.
+    let passed = service.run(30_000, "ada", &[100, 100, 1_000_000, 1_000_000]);
+    assert_eq!(&passed[2..], [0, 0]);
+    let assigned = service.last(0)[1] + service.last(1)[1];
+    assert!(assigned > 950 && passed[0] + passed[1] > 28_500, "{assigned} {passed:?}");
+}
+
+#[test]
 fn stream_bucket_without_a_rule_gets_no_assignment() {
     let mut service = Service::new(LIMIT, 1);
     let other: BucketId = [("path".to_owned(), "/".to_owned())].into();

@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | slots | the right to a bucket of `max_tokens` tokens, and to the base rate |
 //! | units | a piece of the rest of the rate |
-//! | demand | what a stream's Envoy asks for; 2048 is the whole limit. The store limits nothing here: it adds up |
+//! | demand | what the Envoy of a stream with a slot asks for; 2048 is the whole limit. The store limits nothing here: it adds up |
 //!
 //! The units that a stream wants are its part of the demand of all. It gets them in pieces, because a hold cannot be resized:
 //! it opens another hold to grow, and leaves some out to shrink.
@@ -245,8 +245,6 @@ struct Turn {
     /// Number of the steps whose answers are awaited.
     asked: usize,
     actions: Vec<Action>,
-    /// How often it has asked for units.
-    growths: u32,
 }
 
 /// A bucket in a turn.
@@ -256,6 +254,10 @@ struct DueBucket {
     is_reported: bool,
     /// Whether an operation has failed.
     has_failed: bool,
+    /// Whether its demand is registered, or will be in the next operations.
+    is_registered: bool,
+    /// How often it was decided what to open.
+    growths: u32,
     /// Demand of all.
     total: u32,
     /// Units that no stream holds, if that was requested.
@@ -519,7 +521,29 @@ impl QuotaStream {
             Slot::Unknown | Slot::Open => StepKind::RenewSlot,
         };
         step(bucket.slot_hold, slot);
-        let demand = bucket.demand.unwrap_or(0);
+        for piece in &bucket.pieces {
+            match piece.state {
+                PieceState::Kept | PieceState::Shed => {
+                    step(piece.hold, StepKind::RenewPiece(piece.hold));
+                }
+                PieceState::Leaving(since) if since <= now => {
+                    step(piece.hold, StepKind::SettlePiece(piece.hold));
+                }
+                PieceState::Leaving(_) => {}
+            }
+        }
+        self.register(at);
+    }
+
+    /// The operations that register the demand of the bucket. That of a bucket without a slot does not count, because it gets nothing.
+    fn register(&mut self, at: usize) {
+        let due = &mut self.turn.due[at];
+        let Some(bucket) = self.buckets.get_mut(&due.bucket) else { return };
+        let (stream, steps) = (self.id, &mut self.turn.steps);
+        let mut step =
+            |hold: u32, kind| steps.push(Step { due: at, id: hold_id(stream, hold), kind });
+        due.is_registered = bucket.slot == Slot::Open;
+        let demand = if due.is_registered { bucket.demand.unwrap_or(0) } else { 0 };
         match bucket.demand_hold {
             Some((hold, held)) if held.abs_diff(demand) <= held / 16 => {
                 step(hold, StepKind::RenewDemand);
@@ -536,19 +560,8 @@ impl QuotaStream {
                 }
             }
         }
-        if bucket.sent.is_none() && bucket.demand.is_none() {
+        if due.is_registered && bucket.sent.is_none() && bucket.demand.is_none() {
             step(0, StepKind::PeekUnits);
-        }
-        for piece in &bucket.pieces {
-            match piece.state {
-                PieceState::Kept | PieceState::Shed => {
-                    step(piece.hold, StepKind::RenewPiece(piece.hold));
-                }
-                PieceState::Leaving(since) if since <= now => {
-                    step(piece.hold, StepKind::SettlePiece(piece.hold));
-                }
-                PieceState::Leaving(_) => {}
-            }
         }
     }
 
@@ -593,7 +606,6 @@ impl QuotaStream {
         for at in 0..self.turn.due.len() {
             self.divide(at);
         }
-        self.turn.growths += 1;
         if self.turn.steps.is_empty() {
             self.end_turn(now);
         }
@@ -606,8 +618,12 @@ impl QuotaStream {
         if due.has_failed || bucket.slot != Slot::Open {
             return;
         }
+        if !due.is_registered {
+            return self.register(at);
+        }
+        due.growths += 1;
         let units = bucket.ledgers.terms.units;
-        if self.turn.growths == 0 {
+        if due.growths == 1 {
             // The demand of a new bucket is not known: it gets half of what is free, because others may come.
             let wanted = match bucket.demand {
                 None if bucket.sent.is_some() => 0,
@@ -625,7 +641,7 @@ impl QuotaStream {
             bucket.lacks_units = false;
         }
         // The second attempt asks for what was left at the first.
-        if due.wanted == 0 || self.turn.growths > 1 {
+        if due.wanted == 0 || due.growths > 2 {
             return;
         }
         let room = MAX_PIECES.saturating_sub(bucket.pieces.len());
@@ -890,7 +906,17 @@ impl LedgerOperation {
 
 impl DueBucket {
     const fn new(bucket: u32, is_reported: bool) -> Self {
-        Self { bucket, is_reported, has_failed: false, total: 0, free: 0, wanted: 0 }
+        let (has_failed, is_registered) = (false, false);
+        Self {
+            bucket,
+            is_reported,
+            has_failed,
+            is_registered,
+            growths: 0,
+            total: 0,
+            free: 0,
+            wanted: 0,
+        }
     }
 }
 
