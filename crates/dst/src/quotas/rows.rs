@@ -372,6 +372,23 @@ fn stream_without_a_slot_takes_nothing_from_others() {
 }
 
 #[test]
+fn stream_after_a_change_of_the_burst_alone_is_assigned_without_a_pause() {
+    let rule = LIMIT.replace("proxies: 4", "proxies: 2");
+    let mut service = Service::new(&rule, 2);
+    service.run(15_000, "ada", &[100, 100]);
+    let changed = rule.replace("burst=100", "burst=200");
+    service.quotas = SimulatedQuotas::new(&format!("rules: [{changed}]")).unwrap();
+    for _ in 0..300 {
+        service.run(100, "ada", &[100, 100]);
+        for (_, envoy) in &service.pairs {
+            assert!(envoy.assigned(&bucket("ada"), service.millis).is_some());
+        }
+    }
+    assert_eq!([service.last(0)[0], service.last(1)[0]], [100, 100]);
+    assert!(service.last(0)[1] + service.last(1)[1] > 950);
+}
+
+#[test]
 fn stream_bucket_without_a_rule_gets_no_assignment() {
     let mut service = Service::new(LIMIT, 1);
     let other: BucketId = [("path".to_owned(), "/".to_owned())].into();

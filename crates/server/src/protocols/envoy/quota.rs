@@ -424,10 +424,11 @@ impl QuotaStream {
         let ledgers = self.ledgers.entry(terms).or_insert_with(|| Arc::new(Ledgers::new(terms)));
         let number = self.next_bucket;
         self.next_bucket += 1;
-        // Under other terms a unit is another one: both ledgers count until the former shares have expired.
-        let QuotaTerms { slots, tokens, fill_interval, .. } = terms;
+        // Under other terms a slot and a unit are others: both ledgers count until the former shares have expired.
+        let QuotaTerms { slots, max_tokens, tokens, fill_interval, .. } = terms;
         let ledger = |name: &str| {
-            let mut key = format!("quota:{name}:{slots}:{tokens}/{fill_interval}s:").into_bytes();
+            let terms = format!("{slots}x{max_tokens}:{tokens}/{fill_interval}s");
+            let mut key = format!("quota:{name}:{terms}:").into_bytes();
             key.extend_from_slice(&found.key);
             key
         };
