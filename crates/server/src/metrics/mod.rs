@@ -357,6 +357,7 @@ fn quotas(shared: &MetricSources, out: &mut Exposition) {
         ("buckets", &stats.rejected_buckets),
         ("slots", &stats.rejected_shares),
         ("no_rule", &stats.without_rule),
+        ("key", &stats.long_keys),
         ("invalid", &stats.invalid),
         ("store", &stats.failed_operations),
         ("late", &stats.late),

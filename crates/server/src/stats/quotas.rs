@@ -26,6 +26,8 @@ pub(crate) struct QuotaStats {
     pub(crate) reports: Total,
     /// Reports of buckets that no rule applies to.
     pub(crate) without_rule: Total,
+    /// Reports of buckets whose key is too long.
+    pub(crate) long_keys: Total,
     /// Buckets that were abandoned because they were idle.
     pub(crate) abandoned: Total,
     /// Streams and buckets above the maximum, and turns without a share because all slots of a limit are taken.

@@ -29,7 +29,8 @@ use std::{
 
 use ahash::AHashMap;
 use sluicegate_core::{
-    Answer, KeyedOperation, OnError, Operation, Policy, PreparedPolicy, StoreError, Timestamp,
+    Answer, KeyedOperation, MAX_KEY, OnError, Operation, Policy, PreparedPolicy, StoreError,
+    Timestamp,
 };
 use sluicegate_rules::{QuotaTerms, RuleEvent, RuleSet};
 
@@ -411,19 +412,14 @@ impl QuotaStream {
         self.timers.insert((at, number));
     }
 
-    /// Adds a bucket, unless there are too many.
+    /// Adds a bucket, unless there are too many, or its key is too long.
     fn add(&mut self, now: Timestamp, id: BucketId, found: FoundQuota) -> Option<u32> {
         let bytes = bucket_bytes(&id, &found.key);
         if self.buckets.len() >= self.max_buckets || self.bytes + bytes > MAX_STREAM_BYTES {
             self.stats.rejected_buckets.add();
             return None;
         }
-        self.bytes += bytes;
-        self.stats.buckets.add();
         let terms = found.terms;
-        let ledgers = self.ledgers.entry(terms).or_insert_with(|| Arc::new(Ledgers::new(terms)));
-        let number = self.next_bucket;
-        self.next_bucket += 1;
         // Under other terms a slot and a unit are others: both ledgers count until the former shares have expired.
         let QuotaTerms { slots, max_tokens, tokens, fill_interval, .. } = terms;
         let ledger = |name: &str| {
@@ -432,6 +428,16 @@ impl QuotaStream {
             key.extend_from_slice(&found.key);
             key
         };
+        let keys = ["slots", "units", "demand"].map(ledger);
+        if keys.iter().any(|key| key.len() > MAX_KEY) {
+            self.stats.long_keys.add();
+            return None;
+        }
+        self.bytes += bytes;
+        self.stats.buckets.add();
+        let ledgers = self.ledgers.entry(terms).or_insert_with(|| Arc::new(Ledgers::new(terms)));
+        let number = self.next_bucket;
+        self.next_bucket += 1;
         let id = Arc::new(id);
         let slot_hold = self.next_hold;
         self.next_hold += 1;
@@ -441,7 +447,7 @@ impl QuotaStream {
             Bucket {
                 id,
                 rule: found.rule,
-                keys: Arc::new(["slots", "units", "demand"].map(ledger)),
+                keys: Arc::new(keys),
                 key: found.key,
                 ledgers: Arc::clone(ledgers),
                 measured: now,

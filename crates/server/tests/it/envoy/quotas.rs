@@ -196,6 +196,24 @@ fn quotas_invalid_streams_end_with_a_status_and_leave_nothing() {
 }
 
 #[test]
+fn quotas_hostile_numbers_and_keys_are_counted() {
+    let redis = Redis::start(Engine::Redis70);
+    let (service, _folder) = serve(&redis, |_| {});
+    let mut stream = Stream::open(&service).unwrap();
+    let long = "x".repeat(65_520);
+    for allowed in [1, u64::MAX, 1] {
+        let usages = vec![usage(&long, 1, 0), usage("ada", allowed, 0)];
+        stream.send(reports("shop", usages));
+        assert_eq!(stream.assigned().into_keys().collect::<Vec<_>>(), ["ada"]);
+    }
+    let count = |name: &str| metric(&service, name);
+    assert_eq!(count("sluicegate_quota_rejections_total{reason=\"key\"}"), 3.0);
+    assert_eq!(count("sluicegate_quota_rejections_total{reason=\"no_rule\"}"), 0.0);
+    let allowed = count("sluicegate_rule_decisions_total{rule=\"api\",outcome=\"allowed\"}");
+    assert_eq!(allowed, u64::MAX as f64);
+}
+
+#[test]
 fn quotas_many_buckets_of_a_stream_are_bounded() {
     let redis = Redis::start(Engine::Redis70);
     let (service, _folder) = serve(&redis, |config| config.envoy.max_quota_buckets = 300);
