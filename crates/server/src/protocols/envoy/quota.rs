@@ -49,7 +49,7 @@ pub(crate) const DELIVERY: Duration = Duration::from_secs(1);
 const MAX_TURN: Duration = Duration::from_secs(1);
 /// Maximum number of buckets of a turn, and of operations that are sent to the store at a time.
 const MAX_DUE: usize = 64;
-const MAX_OPERATIONS: usize = 32;
+const MAX_OPERATIONS: usize = 16;
 /// A bucket that waits longer for its turn is late: its assignment expires before it is renewed.
 const MAX_WAIT: Duration = Duration::from_secs(6);
 /// An assignment is renewed after this time at the latest: Envoy 1.40 reports every 5 s.
