@@ -8,6 +8,7 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use crate::{
@@ -117,6 +118,8 @@ pub struct PolicySettings {
     pub on_error: OnError,
     /// Maximum units of a lease; 0 and 1 are no leases.
     pub lease: u32,
+    /// Longest time for a decision in the background; `None`: decisions are not in the background.
+    pub background: Option<Duration>,
 }
 
 impl PreparedPolicy {
@@ -157,6 +160,14 @@ impl PreparedPolicy {
             )));
         }
         Ok(Self::with(policy, PolicySettings { lease: units, ..self.0.settings }))
+    }
+
+    /// Decides in the background, within `deadline` in place of the time that the store allows for a decision: decisions that fail
+    /// do not open its circuit breaker for others. No effect with a store in this process.
+    #[must_use]
+    pub fn in_background(&self, deadline: Duration) -> Self {
+        let settings = PolicySettings { background: Some(deadline), ..self.0.settings };
+        Self::with(&self.0.policy, settings)
     }
 
     /// The policy.
@@ -214,8 +225,11 @@ impl StoreId {
 
 impl fmt::Debug for PreparedPolicy {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { policy, settings: PolicySettings { on_error, lease }, .. } = &*self.0;
-        write!(formatter, "PreparedPolicy({policy}, on_error: {on_error:?}, lease: {lease})")
+        let Inner { policy, settings: PolicySettings { on_error, lease, background }, .. } =
+            &*self.0;
+        write!(formatter, "PreparedPolicy({policy}, on_error: {on_error:?}, lease: {lease}")?;
+        background.map_or(Ok(()), |deadline| write!(formatter, ", background: {deadline:?}"))?;
+        formatter.write_str(")")
     }
 }
 

@@ -369,7 +369,7 @@ impl Inner {
         request: Request<'_>,
         at: Option<Timestamp>,
     ) -> Result<Answer, StoreError> {
-        let deadline = Deadline::after(self.context.options.deadline);
+        let deadline = Deadline::of(request.operations(), &self.context.options);
         let keys = self.distinct(request.operations())?;
         let Some(PlannedKey { operation: first, .. }) = keys.first() else {
             return Err(RequestError::MissingKey.into());

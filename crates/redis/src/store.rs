@@ -267,7 +267,7 @@ impl Store for RedisStore {
         }
         Applied::later(async move {
             let planned = PlannedOperation { key: &key, policy: &policy, operation };
-            let deadline = Deadline::after(inner.context.options.deadline);
+            let deadline = Deadline::of(request.operations(), &inner.context.options);
             match given {
                 Some(_) => Ok(inner.call(planned, given, deadline).await?.into()),
                 None => self.apply_one(planned, 0, deadline).await,
@@ -286,7 +286,7 @@ impl Store for RedisStore {
             let is_leased =
                 |it: &KeyedOperation<'_>| leased_cost(it.policy.settings(), it.operation).is_some();
             return Applied::later(async move {
-                let deadline = Deadline::after(inner.context.options.deadline);
+                let deadline = Deadline::of(operations, &inner.context.options);
                 match operations.iter().any(is_leased) {
                     true => self.apply_leased(operations, is_leased, deadline).await,
                     false => inner.send_many(operations, deadline).await,

@@ -127,16 +127,15 @@ impl Quota {
             return Ok(is_set.then_some(Self { proxies: None }));
         }
         let mut fields = Fields::of(node, "a quota")?;
-        let at = fields.position_of("proxies");
-        let proxies = fields.number("proxies", 1)?;
+        let proxies = fields.read("proxies", |node| {
+            let proxies = node.number("proxies", 1, YamlVersion::V1_2);
+            proxies.ok().filter(|it| *it <= MAX_PROXIES).ok_or_else(|| {
+                let shown = node.described();
+                node.fault(format!("invalid proxies {shown}: expected 1 to {MAX_PROXIES}"))
+            })
+        })?;
         fields.finish()?;
-        match proxies.filter(|it| *it > MAX_PROXIES) {
-            Some(proxies) => Err(Fault::new(
-                at,
-                format!("invalid proxies `{proxies}`: expected 1 to {MAX_PROXIES}"),
-            )),
-            None => Ok(Some(Self { proxies })),
-        }
+        Ok(Some(Self { proxies }))
     }
 
     /// How the limit of `policy` is divided; the error names the policy.

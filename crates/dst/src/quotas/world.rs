@@ -387,6 +387,11 @@ impl<'p> Run<'p> {
 
     fn serve_stream(&mut self, stream: &mut Stream) {
         let (millis, now) = (self.millis, self.now());
+        while let Some((_, reports)) = stream.reports.pop_front_if(|it| it.0 <= millis) {
+            if let Err(error) = stream.quotas.report(&self.quotas, now, DOMAIN, reports) {
+                self.violate(&format!("report: {error}"));
+            }
+        }
         if let Some((at, answers)) = stream.answers.take() {
             if at > millis {
                 stream.answers = Some((at, answers));
@@ -398,12 +403,7 @@ impl<'p> Run<'p> {
             }
             return;
         }
-        while let Some((_, reports)) = stream.reports.pop_front_if(|it| it.0 <= millis) {
-            if let Err(error) = stream.quotas.report(&self.quotas, now, DOMAIN, reports) {
-                self.violate(&format!("report: {error}"));
-            }
-        }
-        if stream.quotas.next_turn(now).is_some_and(|at| at <= now)
+        if stream.quotas.next_turn().is_some_and(|at| at <= now)
             && stream.quotas.begin_turn(now)
             && !self.ask(stream)
         {
@@ -417,7 +417,7 @@ impl<'p> Run<'p> {
         if operations.is_empty() {
             return false;
         }
-        let answers = operations.iter().map(|it| self.apply(it)).collect();
+        let answers = operations.iter().map(|it| self.apply(&it.keyed())).collect();
         let latency = if self.slow.0 > self.millis { self.slow.1 } else { 0 };
         stream.answers = Some((self.millis + latency, answers));
         true

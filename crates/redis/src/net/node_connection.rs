@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use redis::{
     Arg, Cmd, Pipeline, PushInfo, PushKind, RedisResult, Value, aio::MultiplexedConnection,
 };
-use sluicegate_core::{StoreError, Timestamp, as_micros, reached};
+use sluicegate_core::{KeyedOperation, StoreError, Timestamp, as_micros, reached};
 use tokio::{
     sync::{Notify, watch},
     time::{Instant, sleep, timeout, timeout_at},
@@ -35,7 +35,7 @@ use super::{
     url::{Address, Kind},
 };
 use crate::{
-    native,
+    Options, native,
     reply::MissingPermission,
     script::{Script, TEST_PREFIX},
     script_command::begin,
@@ -52,11 +52,22 @@ const MAX_SPAN: Duration = Duration::from_hours(366 * 24);
 pub(crate) struct Deadline {
     at: Instant,
     span: Duration,
+    /// Whether failures do not count for the circuit breaker.
+    is_background: bool,
 }
 
 impl Deadline {
     pub(crate) fn after(span: Duration) -> Self {
-        Self { at: Instant::now() + span.min(MAX_SPAN), span }
+        Self { at: Instant::now() + span.min(MAX_SPAN), span, is_background: false }
+    }
+
+    /// The deadline of operations: that of the store, or the shortest one of theirs if all are in the background.
+    pub(crate) fn of(operations: &[KeyedOperation<'_>], options: &Options) -> Self {
+        let background = operations.iter().map(|it| it.policy.settings().background).min();
+        match background.flatten() {
+            Some(span) => Self { is_background: true, ..Self::after(span) },
+            None => Self::after(options.deadline),
+        }
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -269,7 +280,7 @@ impl NodeConnection {
                 self.context.spawn(Arc::clone(self).ping(up.clone()));
             }
             if let Err(late) = deadline.within(moves).await {
-                self.failed(&late);
+                self.failed(&late, deadline);
                 return Err(late);
             }
             now = self.context.now();
@@ -280,7 +291,9 @@ impl NodeConnection {
                 let end = self.context.now();
                 up.flow.answered(sent, end);
                 self.context.round_trips.record(as_micros(end.since(now)));
-                self.breaker.succeeded();
+                if !deadline.is_background {
+                    self.breaker.succeeded();
+                }
                 if !self.has_answered.load(Ordering::Relaxed) {
                     self.has_answered.store(true, Ordering::Relaxed);
                 }
@@ -291,12 +304,12 @@ impl NodeConnection {
                 let why = format!("{}: {error}", self.endpoint);
                 self.lost(Some(up.number), &why);
                 let error = StoreError::Unavailable(why);
-                self.failed(&error);
+                self.failed(&error, deadline);
                 Err(error)
             }
             Err(late) => {
                 reached!(ReplyIsLate);
-                self.failed(&late);
+                self.failed(&late, deadline);
                 Err(late)
             }
         }
@@ -323,7 +336,7 @@ impl NodeConnection {
         let mut watcher = self.state.subscribe();
         let settled = watcher.wait_for(|state| !matches!(state, State::Connecting));
         if let Err(late) = deadline.within(settled).await {
-            self.failed(&late);
+            self.failed(&late, deadline);
             return Err(late);
         }
         self.up().unwrap_or_else(|| {
@@ -359,9 +372,9 @@ impl NodeConnection {
         }
     }
 
-    /// A command got no reply.
-    fn failed(&self, error: &StoreError) {
-        if self.breaker.failed() {
+    /// A command got no reply before its deadline.
+    fn failed(&self, error: &StoreError, deadline: Deadline) {
+        if !deadline.is_background && self.breaker.failed() {
             match error {
                 StoreError::Unavailable(why) => self.opened(why),
                 _ => self.opened(&format!("{}: {error}", self.endpoint)),
@@ -1052,6 +1065,48 @@ impl Flow {
 
     fn is_past(then: u64, span: Duration, now: Timestamp) -> bool {
         u128::from(now.as_micros().saturating_sub(then)) >= span.as_micros()
+    }
+}
+
+#[cfg(test)]
+mod tests_of_deadline {
+    use sluicegate_core::{Operation, PreparedPolicy};
+
+    use super::*;
+    use crate::net::url::Url;
+
+    #[test]
+    fn deadline_of_operations_in_the_background_is_the_shortest_of_theirs() {
+        let plain: PreparedPolicy = "gcra:1/1s".parse().unwrap();
+        let [short, long] = [2, 5].map(|it| plain.in_background(Duration::from_secs(it)));
+        let options = Options::default();
+        let of = |policies: &[&PreparedPolicy]| {
+            let take = |policy| KeyedOperation { key: b"k", policy, operation: Operation::Take(1) };
+            let takes: Vec<_> = policies.iter().map(|policy| take(*policy)).collect();
+            let Deadline { span, is_background, .. } = Deadline::of(&takes, &options);
+            (span, is_background)
+        };
+        assert_eq!(of(&[&long, &short]), (Duration::from_secs(2), true));
+        assert_eq!(of(&[&long, &plain]), (options.deadline, false));
+        assert_eq!(of(&[&plain]), (options.deadline, false));
+    }
+
+    #[test]
+    fn failed_in_the_background_does_not_open_the_breaker() {
+        let url = Url::parse("redis://127.0.0.1").unwrap();
+        let context = Context::new(url, Options::default()).unwrap();
+        let endpoint = Endpoint::At(Address { host: "127.0.0.1".to_owned(), port: 6379 });
+        let node = NodeConnection::new(endpoint, &context, false);
+        let late = StoreError::Timeout(Duration::from_secs(1));
+        let waiting = Deadline::after(Duration::from_secs(1));
+        for _ in 0..100 {
+            node.failed(&late, Deadline { is_background: true, ..waiting });
+        }
+        assert!(!node.breaker.is_open());
+        for _ in 0..10 {
+            node.failed(&late, waiting);
+        }
+        assert!(node.breaker.is_open());
     }
 }
 

@@ -58,7 +58,11 @@ fn quota_beside_what_envoy_cannot_enforce_is_an_error() {
         ("policy: 'gcra:5/1s', on_error: allow, quota: true", "invalid `on_error` beside `quota`"),
         ("block: true, quota: true", "invalid `block` beside `quota`"),
         ("policy: 'gcra:5/1s', quota: {proxies: 6}", "expected a burst of at least 6"),
-        ("policy: 'gcra:5/1s', quota: {proxies: 0}", "invalid proxies `0`"),
+        ("policy: 'gcra:5/1s', quota: {proxies: 0}", "invalid proxies `0`: expected 1 to 1024"),
+        (
+            "policy: 'gcra:5/1s', quota: {proxies: 4294967296}",
+            "invalid proxies `4294967296`: expected 1 to 1024",
+        ),
         (
             "policy: 'gcra:5000/1s', quota: {proxies: 1025}",
             "invalid proxies `1025`: expected 1 to 1024",

@@ -369,8 +369,10 @@ fn quotas(shared: &MetricSources, out: &mut Exposition) {
         ("buckets", &stats.rejected_buckets),
         ("slots", &stats.rejected_shares),
         ("no_rule", &stats.without_rule),
+        ("key", &stats.long_keys),
         ("invalid", &stats.invalid),
         ("store", &stats.failed_operations),
+        ("late", &stats.late),
     ] {
         family.sample(&[("reason", reason)], total.count());
     }

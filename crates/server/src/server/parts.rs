@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use sluicegate_core::PolicySettings;
+use tokio::sync::Semaphore;
 
 use crate::{
     Config, TlsConfig, admin,
@@ -165,6 +166,7 @@ impl Parts {
     }
 
     fn envoy(&self) -> ServiceFactory {
+        let quota_turns = if self.decider.is_local() { Semaphore::MAX_PERMITS } else { 1 };
         let context = EnvoyContext {
             decider: Arc::clone(&self.decider),
             config: self.config.envoy.clone(),
@@ -172,6 +174,7 @@ impl Parts {
             input_timeout: self.config.timeouts.input,
             buffers: Arc::clone(&self.buffers),
             quotas: Arc::clone(&self.quotas),
+            quota_turns: Semaphore::new(quota_turns),
             started: self.decider.now(),
             telemetry: self.config.telemetry.clone(),
         };

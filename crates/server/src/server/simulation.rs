@@ -20,7 +20,7 @@ use crate::{
     protocols::{
         envoy::{
             self,
-            quota::{self, QuotaStream, Usage},
+            quota::{self, LedgerOperation, QuotaStream, Usage},
         },
         http, resp,
     },
@@ -136,6 +136,18 @@ pub struct SimulatedQuotas {
 #[derive(Debug)]
 pub struct SimulatedQuotaStream(QuotaStream);
 
+/// An operation of a stream for the store.
+#[derive(Debug)]
+pub struct SimulatedOperation(LedgerOperation);
+
+impl SimulatedOperation {
+    /// The operation with its key and its policy.
+    #[must_use]
+    pub fn keyed(&self) -> KeyedOperation<'_> {
+        self.0.keyed()
+    }
+}
+
 /// What Envoy is to do with a bucket: its token bucket, or `None` to abandon it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimulatedAction {
@@ -204,8 +216,8 @@ impl SimulatedQuotaStream {
 
     /// When the stream needs a turn, if it does.
     #[must_use]
-    pub fn next_turn(&self, now: Timestamp) -> Option<Timestamp> {
-        self.0.next_turn(now)
+    pub fn next_turn(&self) -> Option<Timestamp> {
+        self.0.next_turn()
     }
 
     /// Begins a turn; `false`: there is nothing to do.
@@ -214,9 +226,8 @@ impl SimulatedQuotaStream {
     }
 
     /// The operations for the store that are next; none: the turn has ended.
-    #[must_use]
-    pub fn operations(&self) -> Vec<KeyedOperation<'_>> {
-        self.0.operations()
+    pub fn operations(&mut self) -> Vec<SimulatedOperation> {
+        self.0.operations().into_iter().map(SimulatedOperation).collect()
     }
 
     /// Takes the answers to the operations, in their order.

@@ -3,13 +3,17 @@
 use std::{
     collections::BTreeSet,
     sync::atomic::{AtomicU64, AtomicUsize, Ordering},
+    time::Duration,
 };
 
 use parking_lot::Mutex;
+use sluicegate_core::Timestamp;
 
 /// Maximum number of domains without a rule that are remembered, so that each is logged once, and of bytes of one.
 const MAX_DOMAINS: usize = 1000;
 const MAX_DOMAIN: usize = 256;
+/// Shortest time between two lines of the log about late buckets.
+const LATE_LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// Counters of Envoy's quota service.
 #[derive(Debug, Default)]
@@ -22,6 +26,8 @@ pub(crate) struct QuotaStats {
     pub(crate) reports: Total,
     /// Reports of buckets that no rule applies to.
     pub(crate) without_rule: Total,
+    /// Reports of buckets whose key is too long.
+    pub(crate) long_keys: Total,
     /// Buckets that were abandoned because they were idle.
     pub(crate) abandoned: Total,
     /// Streams and buckets above the maximum, and turns without a share because all slots of a limit are taken.
@@ -32,8 +38,11 @@ pub(crate) struct QuotaStats {
     pub(crate) invalid: Total,
     /// Operations that the store has not answered.
     pub(crate) failed_operations: Total,
-    /// Domains without a rule that were logged.
+    /// Buckets that got their turn too late, or whose turn took too long.
+    pub(crate) late: Total,
+    /// Domains without a rule that were logged, and when late buckets were logged last.
     logged: Mutex<BTreeSet<String>>,
+    late_logged: Mutex<Option<Timestamp>>,
 }
 
 /// A number of things that exist now.
@@ -69,12 +78,35 @@ impl Total {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts so many events.
+    fn add_many(&self, count: usize) {
+        self.0.fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
     pub(crate) fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 impl QuotaStats {
+    /// `late` buckets may have been without an assignment, because the store is too slow: they are counted, and logged once a
+    /// minute at most.
+    pub(crate) fn late(&self, late: usize, now: Timestamp) {
+        if late == 0 {
+            return;
+        }
+        self.late.add_many(late);
+        let mut logged = self.late_logged.lock();
+        if logged.is_none_or(|at| now >= at + LATE_LOG_EVERY) {
+            *logged = Some(now);
+            tracing::warn!(
+                buckets = self.buckets.count(),
+                late = self.late.count(),
+                "the store is too slow for the buckets of quotas: some are assigned late, or not at all"
+            );
+        }
+    }
+
     /// No rule applies to a bucket of `domain`: it is counted, and logged once for each domain.
     pub(crate) fn no_rule(&self, domain: &str) {
         self.without_rule.add();

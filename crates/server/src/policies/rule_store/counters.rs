@@ -34,9 +34,11 @@ impl RuleCounters {
         self.counts[event as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts `count` events.
+    /// Counts `count` events, which a client has reported. The counter stops at its maximum.
     pub(crate) fn add_many(&self, event: RuleEvent, count: u64) {
-        self.counts[event as usize].fetch_add(count, Ordering::Relaxed);
+        let add = |before: u64| Some(before.saturating_add(count));
+        let relaxed = Ordering::Relaxed;
+        self.counts[event as usize].fetch_update(relaxed, relaxed, add).unwrap_or_default();
     }
 
     /// A share under a quota changes, in thousandths of a request per second.
@@ -61,7 +63,7 @@ impl RuleCounters {
     /// Number of requests that the rule decided.
     pub(crate) fn requests(&self) -> u64 {
         let events = RuleEvent::ALL.into_iter().filter(|event| !event.is_additional());
-        events.map(|event| self.count(event)).sum()
+        events.map(|event| self.count(event)).fold(0, u64::saturating_add)
     }
 }
 

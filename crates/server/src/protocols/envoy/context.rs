@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use sluicegate_core::Timestamp;
+use tokio::sync::Semaphore;
 
 use crate::{
     EnvoyConfig, FallbackDenial, budgets::buffers::BufferBudget, decide::Decider,
@@ -20,6 +21,8 @@ pub(crate) struct EnvoyContext {
     /// Memory for all clients.
     pub(crate) buffers: Arc<BufferBudget>,
     pub(crate) quotas: Arc<QuotaStats>,
+    /// One stream of the quota service at a time uses a store elsewhere, so that they are a small load for it.
+    pub(crate) quota_turns: Semaphore,
     /// When the server was started.
     pub(crate) started: Timestamp,
     /// Records spans, if it is to.

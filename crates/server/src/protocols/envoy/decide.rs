@@ -412,6 +412,7 @@ mod tests {
             input_timeout: Duration::ZERO,
             buffers: Arc::new(BufferBudget::new(1 << 20)),
             quotas: Arc::default(),
+            quota_turns: Semaphore::new(1),
             started: Timestamp::EPOCH,
             telemetry: None,
         }

@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | slots | the right to a bucket of `max_tokens` tokens, and to the base rate |
 //! | units | a piece of the rest of the rate |
-//! | demand | what a stream's Envoy asks for; 2048 is the whole limit. The store limits nothing here: it adds up |
+//! | demand | what the Envoy of a stream with a slot asks for; 2048 is the whole limit. The store limits nothing here: it adds up |
 //!
 //! The units that a stream wants are its part of the demand of all. It gets them in pieces, because a hold cannot be resized:
 //! it opens another hold to grow, and leaves some out to shrink.
@@ -29,7 +29,8 @@ use std::{
 
 use ahash::AHashMap;
 use sluicegate_core::{
-    Answer, KeyedOperation, OnError, Operation, Policy, PreparedPolicy, StoreError, Timestamp,
+    Answer, KeyedOperation, MAX_KEY, OnError, Operation, Policy, PreparedPolicy, StoreError,
+    Timestamp,
 };
 use sluicegate_rules::{QuotaTerms, RuleEvent, RuleSet};
 
@@ -46,6 +47,11 @@ pub(crate) const HOLD: Duration = Duration::from_secs(15);
 pub(crate) const DELIVERY: Duration = Duration::from_secs(1);
 /// Longest time from renewing the holds of an assignment to sending it.
 const MAX_TURN: Duration = Duration::from_secs(1);
+/// Maximum number of buckets of a turn, and of operations that are sent to the store at a time.
+const MAX_DUE: usize = 64;
+const MAX_OPERATIONS: usize = 16;
+/// A bucket that waits longer for its turn is late: its assignment expires before it is renewed.
+const MAX_WAIT: Duration = Duration::from_secs(6);
 /// An assignment is renewed after this time at the latest: Envoy 1.40 reports every 5 s.
 const CYCLE: Duration = Duration::from_secs(6);
 /// Shortest time over which demand is measured.
@@ -146,17 +152,18 @@ pub(crate) struct QuotaStream {
     by_id: AHashMap<Arc<BucketId>, u32>,
     next_bucket: u32,
     ledgers: AHashMap<QuotaTerms, Arc<Ledgers>>,
-    /// When each bucket needs a turn that no report brings.
+    /// Since when, or from when on, each bucket needs a turn.
     timers: BTreeSet<(Timestamp, u32)>,
     /// Buckets that were abandoned in the last cycle, and when.
     abandoned: AHashMap<Arc<BucketId>, Timestamp>,
-    /// Buckets that were reported since the last turn.
-    reported: BTreeSet<u32>,
     /// Before this time nothing is assigned, because holds of a former server may be lost while its assignments are in force.
     not_before: Timestamp,
     max_buckets: usize,
     bytes: usize,
     turn: Turn,
+    /// Maximum number of buckets of the next turn: half of those that were too many for the store, and one more after each turn
+    /// in time.
+    max_due: usize,
     stats: Arc<QuotaStats>,
 }
 
@@ -176,7 +183,7 @@ struct Bucket {
     rule: Arc<RuleCounters>,
     /// The key of the limit, and those of its ledgers.
     key: Vec<u8>,
-    keys: [Vec<u8>; 3],
+    keys: Arc<[Vec<u8>; 3]>,
     ledgers: Arc<Ledgers>,
     /// When its usage was measured last, and what was reported since.
     measured: Timestamp,
@@ -196,6 +203,8 @@ struct Bucket {
     lacks_units: bool,
     /// The tokens per fill of the last assignment, and when it was sent.
     sent: Option<(u32, Timestamp)>,
+    /// Whether it was reported since its last turn.
+    is_reported: bool,
     /// Its entry in the timers.
     timer: Option<Timestamp>,
 }
@@ -234,9 +243,9 @@ struct Turn {
     start: Timestamp,
     due: Vec<DueBucket>,
     steps: Vec<Step>,
+    /// Number of the steps whose answers are awaited.
+    asked: usize,
     actions: Vec<Action>,
-    /// How often it has asked for units.
-    growths: u32,
 }
 
 /// A bucket in a turn.
@@ -246,6 +255,10 @@ struct DueBucket {
     is_reported: bool,
     /// Whether an operation has failed.
     has_failed: bool,
+    /// Whether its demand is registered, or will be in the next operations.
+    is_registered: bool,
+    /// How often it was decided what to open.
+    growths: u32,
     /// Demand of all.
     total: u32,
     /// Units that no stream holds, if that was requested.
@@ -276,6 +289,15 @@ enum StepKind {
     PeekUnits,
     /// A hold of this number with so many units.
     OpenPiece(u32, u32),
+}
+
+/// An operation on a ledger, for the store.
+#[derive(Debug)]
+pub(crate) struct LedgerOperation {
+    keys: Arc<[Vec<u8>; 3]>,
+    ledgers: Arc<Ledgers>,
+    id: HoldId,
+    kind: StepKind,
 }
 
 /// The answer to an operation.
@@ -309,16 +331,16 @@ impl QuotaStream {
             ledgers: AHashMap::new(),
             timers: BTreeSet::new(),
             abandoned: AHashMap::new(),
-            reported: BTreeSet::new(),
             not_before,
             max_buckets,
             bytes: 0,
             turn: Turn::default(),
+            max_due: MAX_DUE,
             stats,
         }
     }
 
-    /// Takes the reports of one message. They are answered in the next turn.
+    /// Takes the reports of one message, also during a turn. They are answered in the next turn.
     pub(crate) fn report(
         &mut self,
         now: Timestamp,
@@ -372,31 +394,50 @@ impl QuotaStream {
             None => self.add(now, usage.bucket, found),
         };
         let Some(number) = number else { return };
-        self.reported.insert(number);
+        self.schedule(number, now);
         let Some(bucket) = self.buckets.get_mut(&number) else { return };
+        bucket.is_reported = true;
         bucket.measure(now, usage.allowed.saturating_add(usage.denied));
     }
 
-    /// Adds a bucket, unless there are too many.
+    /// The bucket needs a turn from `at` on, or from an earlier time on that is known already.
+    fn schedule(&mut self, number: u32, at: Timestamp) {
+        let Some(bucket) = self.buckets.get_mut(&number) else { return };
+        match bucket.timer {
+            Some(before) if before <= at => return,
+            Some(before) => drop(self.timers.remove(&(before, number))),
+            None => {}
+        }
+        bucket.timer = Some(at);
+        self.timers.insert((at, number));
+    }
+
+    /// Adds a bucket, unless there are too many, or its key is too long.
     fn add(&mut self, now: Timestamp, id: BucketId, found: FoundQuota) -> Option<u32> {
         let bytes = bucket_bytes(&id, &found.key);
         if self.buckets.len() >= self.max_buckets || self.bytes + bytes > MAX_STREAM_BYTES {
             self.stats.rejected_buckets.add();
             return None;
         }
-        self.bytes += bytes;
-        self.stats.buckets.add();
         let terms = found.terms;
-        let ledgers = self.ledgers.entry(terms).or_insert_with(|| Arc::new(Ledgers::new(terms)));
-        let number = self.next_bucket;
-        self.next_bucket += 1;
-        // Under other terms a unit is another one: both ledgers count until the former shares have expired.
-        let QuotaTerms { slots, tokens, fill_interval, .. } = terms;
+        // Under other terms a slot and a unit are others: both ledgers count until the former shares have expired.
+        let QuotaTerms { slots, max_tokens, tokens, fill_interval, .. } = terms;
         let ledger = |name: &str| {
-            let mut key = format!("quota:{name}:{slots}:{tokens}/{fill_interval}s:").into_bytes();
+            let terms = format!("{slots}x{max_tokens}:{tokens}/{fill_interval}s");
+            let mut key = format!("quota:{name}:{terms}:").into_bytes();
             key.extend_from_slice(&found.key);
             key
         };
+        let keys = ["slots", "units", "demand"].map(ledger);
+        if keys.iter().any(|key| key.len() > MAX_KEY) {
+            self.stats.long_keys.add();
+            return None;
+        }
+        self.bytes += bytes;
+        self.stats.buckets.add();
+        let ledgers = self.ledgers.entry(terms).or_insert_with(|| Arc::new(Ledgers::new(terms)));
+        let number = self.next_bucket;
+        self.next_bucket += 1;
         let id = Arc::new(id);
         let slot_hold = self.next_hold;
         self.next_hold += 1;
@@ -406,7 +447,7 @@ impl QuotaStream {
             Bucket {
                 id,
                 rule: found.rule,
-                keys: ["slots", "units", "demand"].map(ledger),
+                keys: Arc::new(keys),
                 key: found.key,
                 ledgers: Arc::clone(ledgers),
                 measured: now,
@@ -420,6 +461,7 @@ impl QuotaStream {
                 pieces: Vec::new(),
                 lacks_units: false,
                 sent: None,
+                is_reported: false,
                 timer: None,
             },
         );
@@ -432,7 +474,6 @@ impl QuotaStream {
         if let Some(at) = bucket.timer {
             self.timers.remove(&(at, number));
         }
-        self.reported.remove(&number);
         self.by_id.remove(&bucket.id);
         self.bytes -= bucket_bytes(&bucket.id, &bucket.key);
         self.stats.buckets.remove();
@@ -446,30 +487,29 @@ impl QuotaStream {
     }
 
     /// When the stream needs a turn; `None`: when something is reported.
-    pub(crate) fn next_turn(&self, now: Timestamp) -> Option<Timestamp> {
-        if self.reported.is_empty() {
-            return self.timers.first().map(|(at, _)| *at);
-        }
-        Some(now.max(self.not_before))
+    pub(crate) fn next_turn(&self) -> Option<Timestamp> {
+        let (at, _) = self.timers.first()?;
+        Some(self.not_before.max(*at))
     }
 
-    /// Begins a turn for all buckets that need one. `false`: none does.
+    /// Begins a turn for buckets that need one, those first that have waited longest. `false`: none does.
     pub(crate) fn begin_turn(&mut self, now: Timestamp) -> bool {
         if now < self.not_before {
             return false;
         }
-        let mut due: Vec<DueBucket> =
-            mem::take(&mut self.reported).into_iter().map(|it| DueBucket::new(it, true)).collect();
-        let reported: BTreeSet<u32> = due.iter().map(|it| it.bucket).collect();
-        while let Some(&(at, number)) = self.timers.first().filter(|(at, _)| *at <= now) {
+        let (mut due, mut late) = (Vec::new(), 0);
+        while due.len() < self.max_due
+            && let Some(&(at, number)) = self.timers.first().filter(|(at, _)| *at <= now)
+        {
             self.timers.remove(&(at, number));
-            if let Some(bucket) = self.buckets.get_mut(&number) {
-                bucket.timer = None;
+            let Some(bucket) = self.buckets.get_mut(&number) else { continue };
+            bucket.timer = None;
+            if now > self.not_before.max(at) + MAX_WAIT {
+                late += 1;
             }
-            if !reported.contains(&number) {
-                due.push(DueBucket::new(number, false));
-            }
+            due.push(DueBucket::new(number, mem::take(&mut bucket.is_reported)));
         }
+        self.stats.late(late, now);
         self.turn = Turn { start: now, due, ..Turn::default() };
         for at in 0..self.turn.due.len() {
             self.renew(at, now);
@@ -488,7 +528,29 @@ impl QuotaStream {
             Slot::Unknown | Slot::Open => StepKind::RenewSlot,
         };
         step(bucket.slot_hold, slot);
-        let demand = bucket.demand.unwrap_or(0);
+        for piece in &bucket.pieces {
+            match piece.state {
+                PieceState::Kept | PieceState::Shed => {
+                    step(piece.hold, StepKind::RenewPiece(piece.hold));
+                }
+                PieceState::Leaving(since) if since <= now => {
+                    step(piece.hold, StepKind::SettlePiece(piece.hold));
+                }
+                PieceState::Leaving(_) => {}
+            }
+        }
+        self.register(at);
+    }
+
+    /// The operations that register the demand of the bucket. That of a bucket without a slot does not count, because it gets nothing.
+    fn register(&mut self, at: usize) {
+        let due = &mut self.turn.due[at];
+        let Some(bucket) = self.buckets.get_mut(&due.bucket) else { return };
+        let (stream, steps) = (self.id, &mut self.turn.steps);
+        let mut step =
+            |hold: u32, kind| steps.push(Step { due: at, id: hold_id(stream, hold), kind });
+        due.is_registered = bucket.slot == Slot::Open;
+        let demand = if due.is_registered { bucket.demand.unwrap_or(0) } else { 0 };
         match bucket.demand_hold {
             Some((hold, held)) if held.abs_diff(demand) <= held / 16 => {
                 step(hold, StepKind::RenewDemand);
@@ -505,29 +567,24 @@ impl QuotaStream {
                 }
             }
         }
-        if bucket.sent.is_none() && bucket.demand.is_none() {
+        if due.is_registered && bucket.sent.is_none() && bucket.demand.is_none() {
             step(0, StepKind::PeekUnits);
-        }
-        for piece in &bucket.pieces {
-            match piece.state {
-                PieceState::Kept | PieceState::Shed => {
-                    step(piece.hold, StepKind::RenewPiece(piece.hold));
-                }
-                PieceState::Leaving(since) if since <= now => {
-                    step(piece.hold, StepKind::SettlePiece(piece.hold));
-                }
-                PieceState::Leaving(_) => {}
-            }
         }
     }
 
     /// The operations of the turn that are next; none: its actions are complete.
-    pub(crate) fn operations(&self) -> Vec<KeyedOperation<'_>> {
-        let operations = self.turn.steps.iter().filter_map(|step| {
-            let bucket = self.buckets.get(&self.turn.due.get(step.due)?.bucket)?;
-            Some(bucket.operation(step))
-        });
-        operations.collect()
+    pub(crate) fn operations(&mut self) -> Vec<LedgerOperation> {
+        let (buckets, turn) = (&self.buckets, &mut self.turn);
+        // A report may have ended a bucket.
+        turn.steps.retain(|step| buckets.contains_key(&turn.due[step.due].bucket));
+        let operations: Vec<_> = turn
+            .steps
+            .iter()
+            .take(MAX_OPERATIONS)
+            .filter_map(|step| Some(buckets.get(&turn.due[step.due].bucket)?.operation(step)))
+            .collect();
+        turn.asked = operations.len();
+        operations
     }
 
     /// Takes the answers to the [`operations`](Self::operations), in their order.
@@ -536,7 +593,8 @@ impl QuotaStream {
         now: Timestamp,
         answers: impl IntoIterator<Item = Result<Answer, StoreError>>,
     ) {
-        let steps = mem::take(&mut self.turn.steps);
+        let rest = self.turn.steps.split_off(mem::take(&mut self.turn.asked));
+        let steps = mem::replace(&mut self.turn.steps, rest);
         for (step, answer) in steps.iter().zip(answers) {
             let outcome = Outcome::of(&answer);
             if outcome == Outcome::Failed {
@@ -546,10 +604,15 @@ impl QuotaStream {
             let Some(bucket) = self.buckets.get_mut(&due.bucket) else { continue };
             bucket.answer(step, outcome, due);
         }
+        if now > self.turn.start + MAX_TURN {
+            return self.end_turn(now);
+        }
+        if !self.turn.steps.is_empty() {
+            return;
+        }
         for at in 0..self.turn.due.len() {
             self.divide(at);
         }
-        self.turn.growths += 1;
         if self.turn.steps.is_empty() {
             self.end_turn(now);
         }
@@ -562,8 +625,12 @@ impl QuotaStream {
         if due.has_failed || bucket.slot != Slot::Open {
             return;
         }
+        if !due.is_registered {
+            return self.register(at);
+        }
+        due.growths += 1;
         let units = bucket.ledgers.terms.units;
-        if self.turn.growths == 0 {
+        if due.growths == 1 {
             // The demand of a new bucket is not known: it gets half of what is free, because others may come.
             let wanted = match bucket.demand {
                 None if bucket.sent.is_some() => 0,
@@ -581,7 +648,7 @@ impl QuotaStream {
             bucket.lacks_units = false;
         }
         // The second attempt asks for what was left at the first.
-        if due.wanted == 0 || self.turn.growths > 1 {
+        if due.wanted == 0 || due.growths > 2 {
             return;
         }
         let room = MAX_PIECES.saturating_sub(bucket.pieces.len());
@@ -598,6 +665,13 @@ impl QuotaStream {
     /// Makes the actions of the turn.
     fn end_turn(&mut self, now: Timestamp) {
         let is_late = now > self.turn.start + MAX_TURN;
+        self.turn.steps.clear();
+        if is_late {
+            self.stats.late(self.turn.due.len(), now);
+            self.max_due = (self.turn.due.len() / 2).max(1);
+        } else {
+            self.max_due = MAX_DUE.min(self.max_due + 1);
+        }
         self.abandoned.retain(|_, at| now < *at + CYCLE);
         for due in mem::take(&mut self.turn.due) {
             let Some(bucket) = self.buckets.get_mut(&due.bucket) else { continue };
@@ -626,8 +700,7 @@ impl QuotaStream {
                 }
                 wake = bucket.next_turn(now);
             }
-            bucket.timer = Some(wake);
-            self.timers.insert((wake, due.bucket));
+            self.schedule(due.bucket, wake);
         }
     }
 
@@ -768,25 +841,9 @@ impl Bucket {
         }
     }
 
-    fn operation<'a>(&'a self, step: &'a Step) -> KeyedOperation<'a> {
-        let [slots, units, demand] = &self.keys;
-        let ledgers = &*self.ledgers;
-        let id = &step.id[..];
-        let (renew, settle) =
-            (Operation::Renew { id, ttl: None }, Operation::Settle { id, used: None });
-        let hold = |cost| Operation::Hold { id, cost, ttl: None };
-        let (key, policy, operation) = match step.kind {
-            StepKind::OpenSlot => (slots, &ledgers.slots, hold(1)),
-            StepKind::RenewSlot => (slots, &ledgers.slots, renew),
-            StepKind::OpenDemand(_, cost) => (demand, &ledgers.demand, hold(cost)),
-            StepKind::RenewDemand => (demand, &ledgers.demand, renew),
-            StepKind::SettleDemand => (demand, &ledgers.demand, settle),
-            StepKind::RenewPiece(_) => (units, &ledgers.units, renew),
-            StepKind::SettlePiece(_) => (units, &ledgers.units, settle),
-            StepKind::PeekUnits => (units, &ledgers.units, Operation::Peek(1)),
-            StepKind::OpenPiece(_, cost) => (units, &ledgers.units, hold(cost)),
-        };
-        KeyedOperation { key, policy, operation }
+    fn operation(&self, step: &Step) -> LedgerOperation {
+        let (keys, ledgers) = (Arc::clone(&self.keys), Arc::clone(&self.ledgers));
+        LedgerOperation { keys, ledgers, id: step.id, kind: step.kind }
     }
 
     /// Tokens per fill of the share.
@@ -830,9 +887,43 @@ impl Bucket {
     }
 }
 
+impl LedgerOperation {
+    /// The operation with its key and its policy.
+    pub(crate) fn keyed(&self) -> KeyedOperation<'_> {
+        let [slots, units, demand] = &*self.keys;
+        let ledgers = &*self.ledgers;
+        let id = &self.id[..];
+        let (renew, settle) =
+            (Operation::Renew { id, ttl: None }, Operation::Settle { id, used: None });
+        let hold = |cost| Operation::Hold { id, cost, ttl: None };
+        let (key, policy, operation) = match self.kind {
+            StepKind::OpenSlot => (slots, &ledgers.slots, hold(1)),
+            StepKind::RenewSlot => (slots, &ledgers.slots, renew),
+            StepKind::OpenDemand(_, cost) => (demand, &ledgers.demand, hold(cost)),
+            StepKind::RenewDemand => (demand, &ledgers.demand, renew),
+            StepKind::SettleDemand => (demand, &ledgers.demand, settle),
+            StepKind::RenewPiece(_) => (units, &ledgers.units, renew),
+            StepKind::SettlePiece(_) => (units, &ledgers.units, settle),
+            StepKind::PeekUnits => (units, &ledgers.units, Operation::Peek(1)),
+            StepKind::OpenPiece(_, cost) => (units, &ledgers.units, hold(cost)),
+        };
+        KeyedOperation { key, policy, operation }
+    }
+}
+
 impl DueBucket {
     const fn new(bucket: u32, is_reported: bool) -> Self {
-        Self { bucket, is_reported, has_failed: false, total: 0, free: 0, wanted: 0 }
+        let (has_failed, is_registered) = (false, false);
+        Self {
+            bucket,
+            is_reported,
+            has_failed,
+            is_registered,
+            growths: 0,
+            total: 0,
+            free: 0,
+            wanted: 0,
+        }
     }
 }
 
@@ -844,7 +935,7 @@ impl Ledgers {
                 .build()
                 .expect("1 to 65536 units, and a period of seconds");
             // Every answer is the store's own: a fallback covers no assignment.
-            PreparedPolicy::new(&policy).on_error(OnError::Fail)
+            PreparedPolicy::new(&policy).on_error(OnError::Fail).in_background(MAX_TURN)
         };
         Self {
             terms,

@@ -1,12 +1,13 @@
 //! Envoy's quota service (RLQS): the streams, each driven by a [`QuotaStream`].
 //!
 //! Invariants: a stream that is invalid, silent or above a maximum ends with a status, and costs nothing after that; a
-//! client that reads no messages gets none, and its assignments expire.
+//! client that reads no messages gets none, and its assignments expire. Of all streams, one at a time uses a store elsewhere: each
+//! runs as a task of its own, so that none holds up the others because its client reads nothing.
 
 use std::{
     future::pending,
     hash::{BuildHasher as _, RandomState},
-    pin::Pin,
+    pin::{Pin, pin},
     sync::Arc,
     time::Duration,
 };
@@ -25,7 +26,7 @@ use sluicegate_proto::{
     strategy::{RateLimitStrategy, TokenBucket, rate_limit_strategy::Strategy},
 };
 use tokio::{
-    sync::watch,
+    sync::{Semaphore, SemaphorePermit, mpsc, watch},
     task::yield_now,
     time::{Instant, sleep, sleep_until},
 };
@@ -33,17 +34,14 @@ use tonic::{Request, Response, Status, Streaming, async_trait};
 
 use super::{
     context::EnvoyContext,
-    quota::{self, Action, HOLD, LIFETIME, QuotaStream, Usage},
+    quota::{self, Action, DELIVERY, HOLD, LIFETIME, LedgerOperation, QuotaStream, Usage},
 };
-use crate::{budgets::buffers::BufferReservation, net::web::StreamedBytes};
+use crate::{budgets::buffers::BufferReservation, decide::Decider, net::web::StreamedBytes};
 
 /// A stream without a message for so long is ended: Envoy 1.40 sends one every 5 s.
 const MAX_SILENCE: Duration = Duration::from_secs(60);
-/// Messages that are answered together at most.
+/// Maximum number of messages that are taken together.
 const MAX_MESSAGES: usize = 4096;
-
-/// Operations that are sent to a store elsewhere at a time.
-const MAX_BATCH: usize = 512;
 
 /// The quota service of one worker.
 #[derive(Debug)]
@@ -77,13 +75,16 @@ impl RateLimitQuotaService for QuotaCalls {
             )));
         }
         let received = request.extensions_mut().remove::<StreamedBytes>();
-        let driver = Driver::new(self, request.into_inner(), received);
-        let responses = unfold(Some(driver), |driver| async {
-            let mut driver = driver?;
-            match driver.next().await {
-                Ok(response) => Some((Ok(response), Some(driver))),
-                Err(Some(status)) => Some((Err(status), None)),
-                Err(None) => None,
+        let (responses, receiver) = mpsc::channel(1);
+        tokio::spawn(Driver::new(self, request.into_inner(), received).run(responses));
+        let responses = unfold(Some(receiver), |receiver| async {
+            let mut receiver = receiver?;
+            match receiver.recv().await? {
+                (at, Ok(_)) if at.elapsed() > DELIVERY => {
+                    let text = format!("no message was read in {DELIVERY:?}");
+                    Some((Err(Status::deadline_exceeded(text)), None))
+                }
+                (_, response) => Some((response, Some(receiver))),
             }
         });
         Ok(Response::new(Box::pin(responses)))
@@ -98,12 +99,17 @@ struct Driver {
     /// The bytes that are counted for the message that arrives.
     received: Option<StreamedBytes>,
     stream: QuotaStream,
+    /// The end of the messages, if it came during a turn.
+    ended: Option<Result<(), Status>>,
     /// The memory of its buckets.
     memory: BufferReservation,
     /// When the last message arrived, and when the stream ends at the latest.
     heard: Instant,
     ends: Option<Instant>,
 }
+
+/// A message for Envoy or the status at the end, and when it was made.
+type Sent = (Instant, Result<RateLimitQuotaResponse, Status>);
 
 /// The end of a stream: the status, or `None` if Envoy has ended it.
 type End = Option<Status>;
@@ -129,18 +135,38 @@ impl Driver {
             messages,
             received,
             stream,
+            ended: None,
             heard,
             ends: (!max_age.is_zero()).then(|| heard + max_age),
             context,
         }
     }
 
+    /// Runs the stream to its end.
+    async fn run(mut self, responses: mpsc::Sender<Sent>) {
+        loop {
+            let next = tokio::select! {
+                () = responses.closed() => return,
+                next = self.next() => next,
+            };
+            let (response, has_ended) = match next {
+                Ok(response) => (Ok(response), false),
+                Err(Some(status)) => (Err(status), true),
+                Err(None) => return,
+            };
+            if responses.send((Instant::now(), response)).await.is_err() || has_ended {
+                return;
+            }
+        }
+    }
+
     /// The next message for Envoy.
     async fn next(&mut self) -> Result<RateLimitQuotaResponse, End> {
+        let context = Arc::clone(&self.context);
         loop {
-            self.wait().await.inspect_err(|end| {
+            let _permit = self.wait(&context.quota_turns).await.inspect_err(|end| {
                 if end.is_some() {
-                    self.context.quotas.invalid.add();
+                    context.quotas.invalid.add();
                 }
             })?;
             let now = self.context.decider.now();
@@ -152,8 +178,7 @@ impl Driver {
                 if operations.is_empty() {
                     break;
                 }
-                let answers = self.decide(&operations, now).await;
-                drop(operations);
+                let answers = self.meanwhile(decide(&context.decider, &operations, now)).await?;
                 self.stream.answers(self.context.decider.now(), answers);
             }
             let actions = self.stream.take_actions();
@@ -164,37 +189,72 @@ impl Driver {
         }
     }
 
-    /// Waits until the stream needs a turn. Takes all messages that have arrived.
-    async fn wait(&mut self) -> Result<(), End> {
-        let now = self.context.decider.now();
-        let turn = self.stream.next_turn(now).map(|at| at.since(now));
-        let silence = self.heard + MAX_SILENCE;
-        let ends = self.ends;
-        let end = async {
-            match ends {
-                Some(at) => sleep_until(at).await,
-                None => pending().await,
-            }
-        };
-        let message = tokio::select! {
-            biased;
-            _ = self.stopping.wait_for(|stops| *stops) => {
-                return Err(Some(Status::unavailable("the server stops")));
-            }
-            () = end => return Err(Some(Status::unavailable("the connection has reached its maximum age"))),
-            message = self.messages.message() => message,
-            () = sleep(turn.unwrap_or(MAX_SILENCE)), if turn.is_some() => return Ok(()),
-            () = sleep_until(silence) => {
-                return Err(Some(Status::deadline_exceeded(format!("no report in {MAX_SILENCE:?}"))));
-            }
-        };
-        let mut message = Some(message);
+    /// Waits until the stream needs a turn, and has one of the `turns`. Takes all messages that have arrived.
+    async fn wait<'t>(&mut self, turns: &'t Semaphore) -> Result<SemaphorePermit<'t>, End> {
+        // It keeps its place while messages arrive.
+        let mut permit = pin!(turns.acquire());
+        loop {
+            self.take_arrived()?;
+            let now = self.context.decider.now();
+            let turn = self.stream.next_turn().map(|at| at.since(now));
+            let turn = async {
+                match turn {
+                    Some(Duration::ZERO) => {}
+                    Some(span) => sleep(span).await,
+                    None => pending().await,
+                }
+                permit.as_mut().await
+            };
+            let silence = self.heard + MAX_SILENCE;
+            let ends = self.ends;
+            let end = async {
+                match ends {
+                    Some(at) => sleep_until(at).await,
+                    None => pending().await,
+                }
+            };
+            let message = tokio::select! {
+                biased;
+                _ = self.stopping.wait_for(|stops| *stops) => {
+                    return Err(Some(Status::unavailable("the server stops")));
+                }
+                () = end => return Err(Some(Status::unavailable("the connection has reached its maximum age"))),
+                permit = turn => return permit.map_err(|_| None),
+                message = self.messages.message() => message,
+                () = sleep_until(silence) => {
+                    return Err(Some(Status::deadline_exceeded(format!("no report in {MAX_SILENCE:?}"))));
+                }
+            };
+            self.take(message?.ok_or(None)?)?;
+        }
+    }
+
+    /// Takes the messages that have arrived.
+    fn take_arrived(&mut self) -> Result<(), End> {
+        if let Some(end) = self.ended.take() {
+            return Err(end.err());
+        }
         for _ in 0..MAX_MESSAGES {
-            let Some(next) = message else { break };
-            self.take(next?.ok_or(None)?)?;
-            message = self.messages.message().now_or_never();
+            let Some(message) = self.messages.message().now_or_never() else { break };
+            self.take(message?.ok_or(None)?)?;
         }
         Ok(())
+    }
+
+    /// The result of `future`. Takes the messages that arrive meanwhile: HTTP/2 closes a connection with many that are not read.
+    async fn meanwhile<T>(&mut self, future: impl Future<Output = T>) -> Result<T, End> {
+        let mut future = pin!(future);
+        loop {
+            tokio::select! {
+                biased;
+                result = &mut future => return Ok(result),
+                message = self.messages.message(), if self.ended.is_none() => match message {
+                    Ok(Some(message)) => self.take(message)?,
+                    Ok(None) => self.ended = Some(Ok(())),
+                    Err(status) => self.ended = Some(Err(status)),
+                },
+            }
+        }
     }
 
     /// Takes a message of reports.
@@ -222,31 +282,28 @@ impl Driver {
         }
         Ok(())
     }
+}
 
-    /// Applies the operations to the store.
-    async fn decide(
-        &self,
-        operations: &[KeyedOperation<'_>],
-        now: Timestamp,
-    ) -> Vec<Result<Answer, StoreError>> {
-        let decider = &self.context.decider;
-        if !decider.is_local() {
-            let mut answers = Vec::with_capacity(operations.len());
-            for operations in operations.chunks(MAX_BATCH) {
-                answers.extend(decider.decide_many_remote(operations, now).await);
-            }
-            return answers;
-        }
-        let (mut answers, mut start) = (Vec::with_capacity(operations.len()), now);
-        for &operation in operations {
-            if decider.is_late(start) {
-                yield_now().await;
-                start = decider.now();
-            }
-            answers.push(decider.decide(operation.into(), start).await);
-        }
-        answers
+/// Applies the operations to the store.
+async fn decide(
+    decider: &Decider,
+    operations: &[LedgerOperation],
+    now: Timestamp,
+) -> Vec<Result<Answer, StoreError>> {
+    let operations: Vec<KeyedOperation<'_>> =
+        operations.iter().map(LedgerOperation::keyed).collect();
+    if !decider.is_local() {
+        return decider.decide_many_remote(&operations, now).await;
     }
+    let (mut answers, mut start) = (Vec::with_capacity(operations.len()), now);
+    for operation in operations {
+        if decider.is_late(start) {
+            yield_now().await;
+            start = decider.now();
+        }
+        answers.push(decider.decide(operation.into(), start).await);
+    }
+    answers
 }
 
 fn encode(Action { bucket, assignment }: Action) -> BucketAction {

@@ -1,6 +1,10 @@
 //! The quota service over gRPC: streams of several servers with one store, hostile ones, and a store that goes away.
 
-use std::{collections::BTreeMap, fs, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    time::Duration,
+};
 
 use sluicegate_proto::rlqs::{
     BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
@@ -192,6 +196,24 @@ fn quotas_invalid_streams_end_with_a_status_and_leave_nothing() {
 }
 
 #[test]
+fn quotas_hostile_numbers_and_keys_are_counted() {
+    let redis = Redis::start(Engine::Redis70);
+    let (service, _folder) = serve(&redis, |_| {});
+    let mut stream = Stream::open(&service).unwrap();
+    let long = "x".repeat(65_520);
+    for allowed in [1, u64::MAX, 1] {
+        let usages = vec![usage(&long, 1, 0), usage("ada", allowed, 0)];
+        stream.send(reports("shop", usages));
+        assert_eq!(stream.assigned().into_keys().collect::<Vec<_>>(), ["ada"]);
+    }
+    let count = |name: &str| metric(&service, name);
+    assert_eq!(count("sluicegate_quota_rejections_total{reason=\"key\"}"), 3.0);
+    assert_eq!(count("sluicegate_quota_rejections_total{reason=\"no_rule\"}"), 0.0);
+    let allowed = count("sluicegate_rule_decisions_total{rule=\"api\",outcome=\"allowed\"}");
+    assert_eq!(allowed, u64::MAX as f64);
+}
+
+#[test]
 fn quotas_many_buckets_of_a_stream_are_bounded() {
     let redis = Redis::start(Engine::Redis70);
     let (service, _folder) = serve(&redis, |config| config.envoy.max_quota_buckets = 300);
@@ -206,6 +228,34 @@ fn quotas_many_buckets_of_a_stream_are_bounded() {
     });
     assert_eq!(metric(&service, "sluicegate_quota_buckets"), 300.0);
     assert_eq!(metric(&service, "sluicegate_quota_rejections_total{reason=\"buckets\"}"), 99_700.0);
+}
+
+#[test]
+fn quotas_reports_are_read_while_the_store_does_not_answer() {
+    let redis = Redis::start(Engine::Redis70);
+    let (service, _folder) = serve(&redis, |_| {});
+    let mut stream = Stream::open(&service).unwrap();
+    stream.send(reports("shop", vec![usage("first", 1, 0)]));
+    assert_eq!(stream.assigned().len(), 1);
+    redis.signal("-STOP");
+    // As Envoy does: a message for each new bucket. HTTP/2 closes a connection with too many that are not read.
+    let users: BTreeSet<String> = (0..6000).map(|user| user.to_string()).collect();
+    for user in &users {
+        stream.send(reports("", vec![usage(user, 1, 0)]));
+        // Otherwise several messages are sent as one frame.
+        service.runtime.block_on(async {
+            for _ in 0..3 {
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+    redis.signal("-CONT");
+    let mut assigned = BTreeSet::new();
+    while assigned.len() < users.len() {
+        let more = stream.assigned().into_keys().filter(|it| it != "first");
+        assigned.extend(more);
+    }
+    assert_eq!(assigned, users);
 }
 
 #[test]
