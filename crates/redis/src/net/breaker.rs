@@ -10,7 +10,7 @@ use std::{
 
 use sluicegate_core::reached;
 
-/// Time between two probes of a node whose breaker is open: when a client that is denied meanwhile tries again, the next one
+/// Time between two probes of a node whose breaker is open: when a client that is denied in between tries again, the next one
 /// may have found the store available.
 pub const PROBE_EVERY: Duration = sluicegate_fallback::RETRY_AFTER;
 

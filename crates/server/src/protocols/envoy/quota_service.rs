@@ -178,7 +178,8 @@ impl Driver {
                 if operations.is_empty() {
                     break;
                 }
-                let answers = self.meanwhile(decide(&context.decider, &operations, now)).await?;
+                let answers =
+                    self.while_reading(decide(&context.decider, &operations, now)).await?;
                 self.stream.answers(self.context.decider.now(), answers);
             }
             let actions = self.stream.take_actions();
@@ -241,8 +242,8 @@ impl Driver {
         Ok(())
     }
 
-    /// The result of `future`. Takes the messages that arrive meanwhile: HTTP/2 closes a connection with many that are not read.
-    async fn meanwhile<T>(&mut self, future: impl Future<Output = T>) -> Result<T, End> {
+    /// The result of `future`. Takes messages until it is there: HTTP/2 closes a connection with many that are not read.
+    async fn while_reading<T>(&mut self, future: impl Future<Output = T>) -> Result<T, End> {
         let mut future = pin!(future);
         loop {
             tokio::select! {
