@@ -269,11 +269,14 @@ async fn keep_alive_renews_until_the_permit_is_dropped() {
     let one = policy("concurrency:10/30s");
     let Remote { limiter, local, clock, store } = remote(1, 1);
     let permit = permit(&limiter, &one, 4).await.keep_alive();
-    for _ in 0..20 {
+    for renewal in 0..20 {
+        // A renewal that fails does not end it: the next one is in time.
+        store.fail(usize::from(renewal % 5 == 3));
         clock.advance(Duration::from_secs(10));
         pass(Duration::from_millis(10_010)).await;
         assert_eq!(in_use(&local, &one), 4);
     }
+    assert_eq!(store.calls(), 21);
     drop(permit);
     background().await;
     assert_eq!(in_use(&local, &one), 0);
