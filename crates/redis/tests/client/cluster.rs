@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{KeyedOperation, OnError, Operation, PreparedPolicy, Source, Store};
+use sluicegate_core::{
+    KeyedOperation, OnError, Operation, PreparedPolicy, Request, Source, Store, StoreError,
+};
 use sluicegate_redis::{Options, RedisStore};
 
 use sluicegate_testing::{Cluster, Engine, now, size};
@@ -28,11 +30,30 @@ async fn url_of_one_node_is_reported(cluster: &Cluster) {
     assert!(error.to_string().ends_with(expected), "{error}");
 }
 
+/// Keys of several slots are taken one after the other: an error gives back what the earlier ones took.
+async fn keys_in_turn_are_refunded_after_an_error(cluster: &Cluster, store: &RedisStore) {
+    let policy: PreparedPolicy = "gcra:10/365d".parse().unwrap();
+    let (node, other) = (0..)
+        .map(|key| format!("other{key}"))
+        .map(|key| (cluster.node_of_key(&key).0, key))
+        .find(|(node, _)| *node != cluster.node_of_key("turn").0)
+        .unwrap();
+    let _: String = cluster.nodes[node].query(&format!("SET {other} text"));
+    let take =
+        |key, cost| KeyedOperation { key, policy: &policy, operation: Operation::Take(cost) };
+    let takes = [take(b"turn".as_slice(), 3), take(other.as_bytes(), 1)];
+    let error = store.apply(Request::all(&takes).unwrap()).await.unwrap_err();
+    assert!(matches!(error, StoreError::Corrupt(..)), "{error}");
+    let peek = Request::one(b"turn", &policy, Operation::Peek(1));
+    assert_eq!(store.apply(peek).await.unwrap().remaining, 10);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cluster_keys_are_found_on_their_nodes_after_failures() {
     let mut cluster = Cluster::start(Engine::Redis70, &[]);
     url_of_one_node_is_reported(&cluster).await;
     let store = RedisStore::connect_with(&url(&cluster), patient()).await.unwrap();
+    keys_in_turn_are_refunded_after_an_error(&cluster, &store).await;
     let policy: PreparedPolicy = "gcra:10/1h".parse().unwrap();
     let keys: Vec<_> = (0..300_u32).map(|key| format!("key{key}").into_bytes()).collect();
     let status = store.inspect().await.unwrap();

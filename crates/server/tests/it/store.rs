@@ -150,6 +150,20 @@ rules:
     assert!(server.info_value("store_count_lease") >= 300);
 }
 
+/// A request that waits is not woken by another server, so it asks again in time.
+#[test]
+fn redis_store_wait_passes_after_another_server_resets_the_key() {
+    let store = Server::start(Engine::Redis70);
+    let (one, other) = (plain(&store), plain(&store));
+    assert_eq!(one.connect().integers("SG.TAKE k gcra:1/1h")[0], 1);
+    let mut waiting = one.connect();
+    waiting.send_command("SG.WAIT k gcra:1/1h TIMEOUT 36000000000");
+    one.until_exactly("blocked_clients", 1);
+    assert_eq!(other.connect().integers("SG.PEEK k gcra:1/1h")[0], 0);
+    other.connect().send_command("SG.RESET k");
+    assert_eq!(integers(&waiting.read_reply())[0], 1);
+}
+
 #[test]
 fn redis_store_replies_are_in_order() {
     let store = Server::start(Engine::Redis70);
