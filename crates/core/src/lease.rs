@@ -67,8 +67,9 @@ pub struct Lease {
     /// The last decision of the store, and when it came.
     last: Option<(Decision, Timestamp)>,
     removals: Removals,
-    /// How often the store has denied a request for units.
+    /// How often the store has denied a request for units, and granted one.
     denials: u64,
+    grants: u64,
     #[cfg(debug_assertions)]
     units: Units,
 }
@@ -107,6 +108,8 @@ pub struct RefillToken {
     pub sent: Timestamp,
     /// How often the store had denied a request for units before.
     pub denials: u64,
+    /// How often it had granted one.
+    pub grants: u64,
     removals: Removals,
 }
 
@@ -222,6 +225,7 @@ impl Lease {
             last: None,
             removals: Removals::default(),
             denials: 0,
+            grants: 0,
             #[cfg(debug_assertions)]
             units: Units::default(),
         }
@@ -233,7 +237,8 @@ impl Lease {
         // At another rate, the debt that this lease counts may have drained in the store.
         let is_owed = self.terms.is_like(&terms);
         let unspent = self.unspent().map(|it| if is_owed { it } else { it.forfeited() });
-        *self = Self { removals: self.removals, denials: self.denials, ..Self::new(terms) };
+        let Self { removals, denials, grants, .. } = *self;
+        *self = Self { removals, denials, grants, ..Self::new(terms) };
         unspent
     }
 
@@ -255,7 +260,8 @@ impl Lease {
         if let Some(decision) = self.spend(cost, now) {
             return LeaseStep::Taken(decision);
         }
-        let token = RefillToken { sent: now, removals: self.removals, denials: self.denials };
+        let Self { removals, denials, grants, .. } = *self;
+        let token = RefillToken { sent: now, removals, denials, grants };
         LeaseStep::Refill(self.next.max(cost), token)
     }
 
@@ -286,6 +292,7 @@ impl Lease {
     ) -> u32 {
         let Chunk { units, cost, decision, window_end } = chunk;
         debug_assert!(cost <= units, "a request uses more than its chunk");
+        self.grants += 1;
         if self.removals.resets != removals.resets {
             reached!(ChunkIsLost if units > cost);
             return units - cost;

@@ -13,8 +13,8 @@ use redis::{Pipeline, Value, from_redis_value_ref};
 use sluicegate_commands::CommandError;
 use sluicegate_core::{
     Answer, Applied, Chunk, Counters, Entry, KeyedOperation, MAX_KEY, MIN_LEASED_WINDOW,
-    NodeHealth, Operation, ReadEntry, RemoteStatus, Request, Source, StateError, StateFault, Store,
-    StoreError, StoreId, StoreStatus, Timestamp, lease_window_end, reached,
+    NodeHealth, Operation, ReadEntry, RefillToken, RemoteStatus, Request, Source, StateError,
+    StateFault, Store, StoreError, StoreId, StoreStatus, Timestamp, lease_window_end, reached,
 };
 use sluicegate_fallback::{DenialCache, LocalFallback};
 
@@ -356,7 +356,7 @@ impl Store for RedisStore {
 
 /// Number of expired leases that are refunded at a time.
 const REFUNDS_AT_ONCE: usize = 64;
-/// Maximum number of operations of one call on one key that ask the store one after the other.
+/// Maximum number of requests on one key, of one call or that wait, that ask the store one after the other.
 const MAX_IN_TURN: usize = 3;
 
 impl RedisStore {
@@ -487,7 +487,7 @@ impl RedisStore {
             if turn.is_none() {
                 self.keep_leases();
                 match deadline.within(lock.lock_owned()).await {
-                    Ok(guard) => turn = Some((guard, token.denials)),
+                    Ok(guard) => turn = Some((guard, token)),
                     Err(late) => {
                         reached!(RefillIsWaitedForTooLong);
                         return inner.fall_back(take, late);
@@ -499,8 +499,12 @@ impl RedisStore {
                 }
                 continue;
             }
-            if turn.take_if(|(_, before)| token.denials > *before).is_some() {
-                // The store has denied others since this one began to wait. In turn, each of them would wait for the reply to the one before.
+            let is_slow = |before: &RefillToken| {
+                token.denials > before.denials || token.grants >= before.grants + MAX_IN_TURN as u64
+            };
+            if turn.take_if(|(_, before)| is_slow(before)).is_some() {
+                // The store has denied others since this one began to wait, or granted them all that it did. In turn, each
+                // of them would wait for the reply to the one before.
                 reached!(RefillIsDeniedWhileOthersWait);
                 return inner.request(take, deadline).await;
             }
