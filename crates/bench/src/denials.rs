@@ -42,16 +42,9 @@ const FULL: Sizes = Sizes {
     warm_up: Duration::from_millis(200),
     measured: Duration::from_millis(800),
 };
-const QUICK: Sizes = Sizes {
-    rounds: 2,
-    connections: 4,
-    keys: 1000,
-    warm_up: Duration::from_millis(2),
-    measured: Duration::from_millis(10),
-};
 
 pub(crate) fn run(quick: bool) -> io::Result<()> {
-    let sizes = if quick { QUICK } else { FULL };
+    let sizes = if quick { Sizes::QUICK } else { FULL };
     // Without the log, and with it.
     let servers = if quick { in_process()? } else { as_processes()? };
     let command = Command::new(&LIMIT);

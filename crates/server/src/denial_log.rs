@@ -31,6 +31,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use parking_lot::Mutex;
 use rustix::{fs::OFlags, io::ioctl_fionread};
 use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
 use sluicegate_commands::plain_error;
 use sluicegate_core::{
     Clock as _, Decision, KeyedOperation, Limit, OnError, Operation, Policy, Retry, Source,
@@ -289,7 +290,8 @@ impl DenialLog {
             self.dropped.fetch_add(1, Relaxed);
         } else {
             self.pending.fetch_add(1, Relaxed);
-            let record = Box::new(Record::new(denial, facts(), &self.display));
+            let key = |key: &[u8]| ShownKey::new(key, &self.display);
+            let record = Box::new(Record::new(denial, facts(), key));
             shard.insert(id, Pending { count: 1, second, record });
         }
     }
@@ -378,7 +380,7 @@ impl DenialWriter {
 }
 
 impl Record {
-    fn new(denial: &Denial<'_>, facts: DenialFacts, display: &KeyDisplay) -> Self {
+    fn new(denial: &Denial<'_>, facts: DenialFacts, key: impl FnOnce(&[u8]) -> ShownKey) -> Self {
         let rule = denial.rule;
         let of_rule = Self {
             shadow: rule.is_some_and(|it| it.shadow),
@@ -408,7 +410,7 @@ impl Record {
             _ => it.max_wait,
         };
         Self {
-            key: ShownKey::new(it.key, display),
+            key: key(it.key),
             operation: Some(operation_name(&it)),
             cost: Some(it.operation.cost()),
             max_wait_us: max_wait.map(as_micros),
@@ -472,8 +474,12 @@ impl ShownKey {
     fn new(key: &[u8], display: &KeyDisplay) -> Self {
         match display.mode {
             DashboardMode::On => Self::full(key),
-            _ => Self { key_tag: display.tag(key), ..Self::default() },
+            _ => Self::tag(key, display),
         }
+    }
+
+    fn tag(key: &[u8], display: &KeyDisplay) -> Self {
+        Self { key_tag: display.tag(key), ..Self::default() }
     }
 
     fn full(key: &[u8]) -> Self {
@@ -488,6 +494,19 @@ impl ShownKey {
                 Self { key_base64: Some(STANDARD.encode(cut)), key_length, ..Self::default() }
             }
         }
+    }
+}
+
+/// The members of a denial, with the tag of its key.
+pub(crate) fn members(
+    denial: &Denial<'_>,
+    facts: DenialFacts,
+    display: &KeyDisplay,
+) -> Map<String, Value> {
+    let record = Record::new(denial, facts, |key| ShownKey::tag(key, display));
+    match serde_json::to_value(&record) {
+        Ok(Value::Object(members)) => members,
+        _ => Map::new(),
     }
 }
 

@@ -37,13 +37,6 @@ const FULL: Sizes = Sizes {
     warm_up: Duration::from_millis(200),
     measured: Duration::from_millis(1200),
 };
-const QUICK: Sizes = Sizes {
-    rounds: 2,
-    connections: 4,
-    keys: 1000,
-    warm_up: Duration::from_millis(2),
-    measured: Duration::from_millis(10),
-};
 
 const ECHO: &str = "hyper, only echoes";
 const THROTTLECRAB: &str = "throttlecrab-server";
@@ -80,7 +73,7 @@ fn request(name: &str) -> Request {
 }
 
 pub(crate) fn run(quick: bool) -> io::Result<()> {
-    let sizes = if quick { QUICK } else { FULL };
+    let sizes = if quick { Sizes::QUICK } else { FULL };
     let all_cores = pin::cores()?;
     let mut contenders = if quick { in_process()? } else { as_processes()? };
     let (rounds, connections, keys) = (sizes.rounds, sizes.connections, sizes.keys);

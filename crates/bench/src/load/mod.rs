@@ -29,6 +29,17 @@ pub(crate) struct Sizes {
     pub(crate) measured: Duration,
 }
 
+impl Sizes {
+    /// Those of a run that only shows that everything works.
+    pub(crate) const QUICK: Self = Self {
+        rounds: 2,
+        connections: 4,
+        keys: 1000,
+        warm_up: Duration::from_millis(2),
+        measured: Duration::from_millis(10),
+    };
+}
+
 /// Measurement of a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {

@@ -30,15 +30,8 @@ const FULL: Sizes = Sizes {
     warm_up: Duration::from_millis(300),
     measured: Duration::from_millis(1500),
 };
-const QUICK: Sizes = Sizes {
-    rounds: 2,
-    connections: 4,
-    keys: 1000,
-    warm_up: Duration::from_millis(2),
-    measured: Duration::from_millis(10),
-};
 pub(crate) fn run(quick: bool) -> io::Result<()> {
-    let sizes = if quick { QUICK } else { FULL };
+    let sizes = if quick { Sizes::QUICK } else { FULL };
     let mut contenders =
         if quick { contenders::in_process()? } else { contenders::as_processes()? };
     let (rounds, connections, keys) = (sizes.rounds, sizes.connections, sizes.keys);

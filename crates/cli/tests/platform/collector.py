@@ -53,7 +53,7 @@ class Collector(http.server.BaseHTTPRequestHandler):
             "kind": Span.SpanKind.Name(span.kind),
             "status": Status.StatusCode.Name(span.status.code),
             "nanoseconds": span.end_time_unix_nano - span.start_time_unix_nano,
-            "events": len(span.events),
+            "events": [{"name": it.name, "attributes": attributes(it.attributes)} for it in span.events],
             "attributes": attributes(span.attributes),
             "resource": resource,
         }

@@ -1,7 +1,7 @@
 //! What is known of a denial, for the denial log and for spans.
 //!
 //! Invariants:
-//! - without a denial log, a decision that is sent to a client costs one branch;
+//! - without a denial log and spans, a decision that is sent to a client costs a branch;
 //! - a query (peek), and the end of a hold, is no denial;
 //! - a rule is noted where it is evaluated, and any other decision where its protocol counts it: each once.
 
@@ -11,14 +11,14 @@ use sluicegate_core::{
     Decision, Entry, KeyedOperation, OnError, Operation, Policy, Retry, Source, Timestamp, Usage,
 };
 use sluicegate_memory::TABLE_FULL_RETRY;
-use sluicegate_rules::{Charge, Match, MatchOutcome, RuleOperation};
+use sluicegate_rules::{Match, MatchOutcome, RuleOperation};
 
 use super::Decider;
 use crate::{
-    denial_log::{DecidedKey, Denial, DenialLog, DenyingRule},
+    denial_log::{DecidedKey, Denial, DenyingRule, members},
     policies::rule_store::RuleSnapshot,
     stats::DenialFacts,
-    telemetry::SpanDenial,
+    telemetry::add_event,
 };
 
 impl Decider {
@@ -33,34 +33,32 @@ impl Decider {
         now: Timestamp,
         max_wait: Option<Duration>,
     ) {
-        if let Some(log) = &self.denial_log
-            && !decision.allowed()
-        {
-            self.note_denial(log, it, (source, decision), now, max_wait);
+        if (self.denial_log.is_some() || self.has_spans) && !decision.allowed() {
+            self.note_denial(DecidedKey::new(it, source, decision, max_wait), now);
         }
     }
 
     #[inline(never)]
-    fn note_denial(
-        &self,
-        log: &DenialLog,
-        it: &KeyedOperation<'_>,
-        (source, decision): (Source, &Decision),
-        now: Timestamp,
-        max_wait: Option<Duration>,
-    ) {
-        let denied = DecidedKey::new(it, source, decision, max_wait);
-        if !denied.asks_for_units() {
-            return;
+    fn note_denial(&self, denied: DecidedKey<'_>, now: Timestamp) {
+        if denied.asks_for_units() {
+            self.record(&Denial { time: now, rule: None, denied: Some(denied) });
         }
-        let denial = Denial { time: now, rule: None, denied: Some(denied) };
-        log.note(&denial, || self.facts(&denied, now));
+    }
+
+    /// Adds a denial to the log, and to the span of the current request.
+    fn record(&self, denial: &Denial<'_>) {
+        let facts = || denial.denied.map(|it| self.facts(&it, denial.time)).unwrap_or_default();
+        if let Some(log) = &self.denial_log {
+            log.note(denial, facts);
+        }
+        if self.has_spans {
+            add_event("denial", || members(denial, facts(), &self.display));
+        }
     }
 
     /// Notes that a rule denied or blocked a request, or would have.
     pub(super) fn note_rule(
         &self,
-        log: &DenialLog,
         rules: &RuleSnapshot,
         (found, outcome): (&Match<'_>, &MatchOutcome),
         operation: RuleOperation,
@@ -73,28 +71,13 @@ impl Decider {
             level: charge.and_then(|it| it.level),
             shadow: found.shadow,
         };
-        let denied = charge.zip(outcome.decision.as_ref());
-        let denied = denied.map(|(charge, decision)| {
-            self.decided_by_rule((found, outcome), charge, decision, operation.hits())
-        });
-        let denial = Denial { time: now, rule: Some(rule), denied };
-        log.note(&denial, || denied.map(|it| self.facts(&it, now)).unwrap_or_default());
-    }
-
-    /// The decision of a rule on one of its keys, for a number of equal requests.
-    pub(crate) fn decided_by_rule<'a>(
-        &self,
-        (found, outcome): (&'a Match<'_>, &MatchOutcome),
-        charge: &'a Charge<'_>,
-        decision: &'a Decision,
-        hits: u32,
-    ) -> DecidedKey<'a> {
-        let cost = found.cost.saturating_mul(hits);
+        let cost = found.cost.saturating_mul(operation.hits());
         let operation = match found.hold_id.as_deref() {
             Some(id) => Operation::Hold { id, cost, ttl: None },
             None => Operation::Take(cost),
         };
-        DecidedKey {
+        let denied = charge.zip(outcome.decision.as_ref());
+        let denied = denied.map(|(charge, decision)| DecidedKey {
             key: &charge.key,
             policy: &charge.policy,
             operation,
@@ -102,18 +85,8 @@ impl Decider {
             source: outcome.source,
             decision,
             on_error: found.on_error.unwrap_or(self.defaults.on_error),
-        }
-    }
-
-    /// A denial for the span of the current request. `cost`: the units that were asked for, unless the span has them.
-    pub(crate) fn span_denial(
-        &self,
-        denied: &DecidedKey<'_>,
-        cost: Option<u32>,
-        now: Timestamp,
-    ) -> SpanDenial {
-        let facts = self.facts(denied, now);
-        SpanDenial { facts, key_tag: self.display.tag(denied.key), cost }
+        });
+        self.record(&Denial { time: now, rule: Some(rule), denied });
     }
 
     /// What is known of a denial besides its decision.

@@ -48,11 +48,11 @@ impl Decider {
         for (found, events) in evaluation.events() {
             self.rules.counters.add(&found.metric, events);
         }
-        if let Some(log) = &self.denial_log {
+        if self.denial_log.is_some() || self.has_spans {
             let outcomes = evaluation.outcome().matches.iter();
             for ((found, mut events), outcome) in evaluation.events().zip(outcomes) {
                 if events.any(RuleEvent::is_denial) {
-                    self.note_rule(log, rules, (found, outcome), operation, now);
+                    self.note_rule(rules, (found, outcome), operation, now);
                 }
             }
         }

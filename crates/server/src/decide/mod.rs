@@ -52,6 +52,8 @@ pub(crate) struct Decider {
     pub(crate) display: Arc<KeyDisplay>,
     /// The log of denials, if there is one.
     pub(crate) denial_log: Option<Arc<DenialLog>>,
+    /// Whether requests may have spans.
+    pub(crate) has_spans: bool,
     /// The fallback while the store is unavailable, and the lease, unless a rule sets its own.
     pub(crate) defaults: PolicySettings,
 }
@@ -65,8 +67,21 @@ impl Decider {
     ) -> Self {
         let (blocks, queues) = (Blocks::default(), WaitQueues::default());
         let runtime = Handle::try_current().ok();
-        let (display, denial_log) = (Arc::new(KeyDisplay::new(DashboardMode::NoKeys)), None);
-        Self { store, local, runtime, rules, clock, blocks, queues, display, denial_log, defaults }
+        let display = Arc::new(KeyDisplay::new(DashboardMode::NoKeys));
+        let (denial_log, has_spans) = (None, false);
+        Self {
+            store,
+            local,
+            runtime,
+            rules,
+            clock,
+            blocks,
+            queues,
+            display,
+            denial_log,
+            has_spans,
+            defaults,
+        }
     }
 
     pub(crate) fn now(&self) -> Timestamp {

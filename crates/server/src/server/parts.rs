@@ -92,6 +92,7 @@ impl Parts {
         let mut decider = Decider::new(store, Arc::new(rules), clock, defaults);
         let denial_log = |output| Arc::new(DenialLog::new(output, Arc::clone(&display)));
         decider.denial_log = denials.map(denial_log);
+        decider.has_spans = config.telemetry.is_some();
         decider.display = Arc::clone(&display);
         let decider = Arc::new(decider);
         let clients = Arc::new(Clients::new(config.max_clients, stats.workers()));

@@ -3,11 +3,10 @@
 use serde::Serialize;
 use sluicegate_core::{Decision, Policy, Source, Usage};
 
-/// The policy of a decision, and the rule from a rules file that brought it, with the version of the rules.
+/// The policy of a decision, and the rule from a rules file that brought it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cause<'a> {
     pub(crate) rule: Option<&'a str>,
-    pub(crate) rules_version: Option<u64>,
     pub(crate) policy: &'a Policy,
 }
 
@@ -60,7 +59,7 @@ impl<'a> Cause<'a> {
     /// The cause of a decision under a policy that the request names itself.
     #[inline]
     pub(crate) const fn policy(policy: &'a Policy) -> Self {
-        Self { rule: None, rules_version: None, policy }
+        Self { rule: None, policy }
     }
 
     /// What denied, if `decision` is a denial.

@@ -267,8 +267,7 @@ mod tests {
         for turn in 0..1_000_000_u64 {
             let key: &[u8] = if turn.is_multiple_of(4) { b"often" } else { b"more" };
             let decision = decision(!turn.is_multiple_of(4));
-            let cause = Cause { rule: Some("login"), ..Cause::policy(&policy) };
-            sampler.decided(key, &decision, cause);
+            sampler.decided(key, &decision, Cause { rule: Some("login"), policy: &policy });
         }
         let read = sampler.read(1_000_000, 1_000_000);
         let upper = HeavyHitters::top(&[read.denied], 1);

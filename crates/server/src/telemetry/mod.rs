@@ -34,9 +34,12 @@ use tracing_subscriber::{
 pub use self::endpoint::OtlpEndpoint;
 pub(crate) use self::{
     export::ExportTask,
-    spans::{SpanDecision, SpanDenial, record_decision},
+    spans::{SpanDecision, add_event, record_decision},
 };
 use self::{export::Exporter, sampler::Sampler};
+
+/// Denials of a span, which has an event of about 1 KiB for each; it counts further ones as dropped.
+const MAX_DENIALS: u32 = 8;
 
 /// Records spans of requests and of round trips to the store, and sends them to a collector by OTLP.
 ///
@@ -81,6 +84,7 @@ impl Telemetry {
         let provider = SdkTracerProvider::builder()
             .with_sampler(SdkSampler::AlwaysOn)
             .with_resource(resource.clone())
+            .with_max_events_per_span(MAX_DENIALS)
             .with_span_processor(queue)
             .build();
         let exporter = Exporter::new(endpoint, &resource, finished, Arc::clone(&dropped));

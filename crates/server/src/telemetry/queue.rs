@@ -15,7 +15,7 @@ use opentelemetry_sdk::{
 };
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-/// Spans that are kept until they are sent, about 1 KiB each. Further ones are dropped.
+/// Spans that are kept until they are sent, about 1 KiB each, and as much for each denial. Further ones are dropped.
 pub(super) const MAX_SPANS: usize = 4096;
 
 /// Queues finished spans.

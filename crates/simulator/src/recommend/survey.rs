@@ -163,6 +163,18 @@ mod tests {
     use super::*;
     use crate::{run::Simulation, trace::TraceReader};
 
+    /// Reads a trace.
+    fn for_each_event(trace: &str, mut read: impl FnMut(&Event<'_>)) {
+        let mut reader = TraceReader::new(trace.as_bytes()).unwrap();
+        loop {
+            let batch = reader.next_batch().unwrap();
+            if batch.is_empty() {
+                return;
+            }
+            batch.events().for_each(|event| read(&event));
+        }
+    }
+
     /// Microseconds from one request to the next, mostly short.
     fn waits() -> impl Strategy<Value = u64> {
         prop_oneof![
@@ -193,20 +205,13 @@ mod tests {
                 .map(|candidate| Simulation::new(Some(candidate.policy.clone())))
                 .collect();
             let mut denied = vec![[0_u64; 2]; simulations.len()];
-            let mut reader = TraceReader::new(trace.as_bytes()).unwrap();
-            loop {
-                let batch = reader.next_batch().unwrap();
-                if batch.is_empty() {
-                    break;
+            for_each_event(&trace, |event| {
+                survey.add(event);
+                let key = usize::from(event.key == b"1");
+                for (simulation, denied) in simulations.iter_mut().zip(&mut denied) {
+                    denied[key] += u64::from(!simulation.decide(event).unwrap().allowed());
                 }
-                for event in batch.events() {
-                    survey.add(&event);
-                    let key = usize::from(event.key == b"1");
-                    for (simulation, denied) in simulations.iter_mut().zip(&mut denied) {
-                        denied[key] += u64::from(!simulation.decide(&event).unwrap().allowed());
-                    }
-                }
-            }
+            });
             for (candidate, denied) in denied.iter().enumerate() {
                 for (key, denied) in [b"0", b"1"].into_iter().zip(denied) {
                     let found = survey.keys.get_mut(key).map_or(0, |it| it.denied(candidate));
@@ -221,17 +226,10 @@ mod tests {
         let mut survey = Survey::with_capacity(64);
         let mut trace = "t_us,key,cost\n".to_owned();
         (0..10_000).for_each(|at| trace += &format!("{at},{at},1\n"));
-        let mut reader = TraceReader::new(trace.as_bytes()).unwrap();
-        loop {
-            let batch = reader.next_batch().unwrap();
-            if batch.is_empty() {
-                break;
-            }
-            for event in batch.events() {
-                survey.add(&event);
-                assert!(survey.keys.keys().count() <= 64);
-            }
-        }
+        for_each_event(&trace, |event| {
+            survey.add(event);
+            assert!(survey.keys.keys().count() <= 64);
+        });
         assert_eq!((survey.requests, survey.times), (10_000, Some((0, 9999))));
     }
 }

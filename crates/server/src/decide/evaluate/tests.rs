@@ -1,14 +1,28 @@
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
+use opentelemetry::{
+    Context,
+    trace::{Event, TracerProvider as _},
+};
+use opentelemetry_sdk::{
+    error::OTelSdkResult,
+    trace::{SdkTracerProvider, Span, SpanData, SpanProcessor},
+};
+use parking_lot::Mutex;
 use sluicegate_conformance::{
     ObservedMatch, ObservedOutcome, RuleRequest, RuleSubject, check_rules,
 };
 use sluicegate_core::{Clock as _, PolicySettings, Timestamp};
 use sluicegate_memory::MemoryStore;
 use sluicegate_rules::{Format, Request, RuleEvent, RuleSet};
+use tracing::subscriber::with_default;
+use tracing_subscriber::{layer::SubscriberExt as _, registry};
 
 use super::*;
-use crate::{clock::ServerClock, policies::rule_store::RuleStore, store::open::OpenStore};
+use crate::{
+    DashboardMode, clock::ServerClock, key_display::KeyDisplay, policies::rule_store::RuleStore,
+    store::open::OpenStore,
+};
 
 /// A decider with these rules and its state in memory.
 fn decider(rules: &str) -> Decider {
@@ -130,4 +144,91 @@ fn evaluate_policy_with_concurrency_is_an_error() {
     let outcome =
         runtime.block_on(decider.evaluate(&rules, &matches[..1], RuleOperation::Peek(1), now));
     assert_eq!(outcome.unwrap().matches[0].decision.unwrap().remaining, 5);
+}
+
+/// Keeps the events of spans that have ended.
+#[derive(Clone, Debug, Default)]
+struct Ended(Arc<Mutex<Vec<Event>>>);
+
+impl SpanProcessor for Ended {
+    fn on_start(&self, _span: &mut Span, _context: &Context) {}
+
+    fn on_end(&self, span: SpanData) {
+        self.0.lock().extend(span.events.events);
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, _timeout: Duration) -> OTelSdkResult {
+        Ok(())
+    }
+}
+
+/// Of each rule that denies, of shadow rules too, and of a policy that the request names. Their keys are tags.
+#[test]
+fn span_has_an_event_for_each_denial() {
+    let mut decider = decider(
+        "rules: [{name: a, shadow: true, key: header.u, policy: 'gcra:1/1h', cost: 3}, \
+         {name: b, match: {path: /b}, key: header.u, policy: 'fixed-window:1/1d', cost: 2}, {name: c, policy: 'gcra:9/1m'}]",
+    );
+    decider.display = Arc::new(KeyDisplay::new(DashboardMode::On));
+    decider.has_spans = true;
+    let (ended, now) = (Ended::default(), decider.now());
+    let provider = SdkTracerProvider::builder().with_span_processor(ended.clone()).build();
+    let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
+    with_default(registry().with(layer), || {
+        tracing::info_span!("request").in_scope(|| {
+            for (path, is_allowed) in [("/a", true), ("/b", false)] {
+                let request = (RuleOperation::Take(1), path, Some("x"));
+                evaluate(&decider, request, now, |_, outcome| {
+                    assert_eq!(outcome.unwrap().allowed, is_allowed);
+                });
+            }
+            let policy = "sliding-log:4/1h".parse().unwrap();
+            let operation = Operation::Take(5);
+            let keyed = KeyedOperation { key: b"k", policy: &policy, operation };
+            let answer = decider.decide(keyed.into(), now).now().unwrap().unwrap();
+            decider.note(&keyed, answer.source, &answer.decision, now, None);
+        });
+        // A request without a span has no events.
+        evaluate(&decider, (RuleOperation::Take(1), "/b", Some("x")), now, |_, _| ());
+    });
+    let events = ended.0.lock();
+    let found: Vec<_> = events.iter().map(|it| (&*it.name, attributes(it))).collect();
+    let tags = [&b"rule:a|x"[..], b"rule:b|x", b"k"].map(|key| decider.display.mask(key));
+    let common = |tag: &str, policy: &str, cost: &str, capacity: &str| {
+        [
+            ("capacity", capacity),
+            ("cost", cost),
+            ("held", "0"),
+            ("key_tag", tag),
+            ("limit", policy),
+            ("operation", "take"),
+            ("policy", policy),
+            ("remaining", capacity),
+            ("reset_after_us", "0"),
+            ("shadow", "false"),
+            ("source", "store"),
+            ("used", "0"),
+            ("wait_us", "null"),
+        ]
+        .map(|(name, value)| (format!("sluicegate.{name}"), value.to_owned()))
+    };
+    let of_rule = |all: [(String, String); 13], rule: &str, shadow: &str| {
+        let more = [("rule", rule), ("rules_version", "1"), ("shadow", shadow)];
+        let more = more.map(|(name, value)| (format!("sluicegate.{name}"), value.to_owned()));
+        all.into_iter().chain(more).collect::<BTreeMap<_, _>>()
+    };
+    let expected = [
+        of_rule(common(&tags[0], "gcra:1/1h", "3", "1"), "a", "true"),
+        of_rule(common(&tags[1], "fixed-window:1/1d", "2", "1"), "b", "false"),
+        BTreeMap::from(common(&tags[2], "sliding-log:4/1h", "5", "4")),
+    ];
+    assert_eq!(found, expected.map(|it| ("denial", it)));
+}
+
+fn attributes(event: &Event) -> BTreeMap<String, String> {
+    event.attributes.iter().map(|it| (it.key.to_string(), it.value.to_string())).collect()
 }

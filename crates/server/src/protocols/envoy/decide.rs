@@ -30,7 +30,6 @@ use super::{
 };
 use crate::{
     FallbackDenial,
-    denial_log::DecidedKey,
     policies::rule_store::RuleSnapshot,
     stats::{Cause, Stats},
     store::error_reply,
@@ -240,13 +239,8 @@ impl DescriptorEvaluation<'_, '_> {
         self.check_fallback(outcome.source, outcome.allowed)?;
         match found.charges.get(outcome.charge) {
             Some(charge) => {
-                let rules_version = Some(self.rules.number);
-                let rule = Some(found.rule.name());
-                let cause = Cause { rule, rules_version, policy: &charge.policy };
-                let decider = &self.context.decider;
-                let hits = self.call.operation.hits();
-                let decided = decider.decided_by_rule((found, outcome), charge, decision, hits);
-                self.record(&decided, cause);
+                let cause = Cause { rule: Some(found.rule.name()), policy: &charge.policy };
+                self.record(&charge.key, outcome.source, decision, cause);
             }
             None => self.stats.decided(outcome.source, decision),
         }
@@ -254,12 +248,10 @@ impl DescriptorEvaluation<'_, '_> {
     }
 
     /// Counts a decision, and notes it for the span of the call.
-    fn record(&self, it: &DecidedKey<'_>, cause: Cause<'_>) {
-        self.stats.record(it.key, it.source, it.decision, cause);
+    fn record(&self, key: &[u8], source: Source, decision: &Decision, cause: Cause<'_>) {
+        self.stats.record(key, source, decision, cause);
         if let Some(traced) = self.traced {
-            let cost = Some(it.operation.cost());
-            let denial = || self.context.decider.span_denial(it, cost, self.now);
-            traced.note(it.source, it.decision, cause, denial);
+            traced.note(source, decision, cause);
         }
     }
 
@@ -328,8 +320,7 @@ impl DescriptorEvaluation<'_, '_> {
         let answer = answer.map_err(|error| status_of(&error))?;
         decider.note(&keyed, answer.source, &answer.decision, self.now, None);
         self.check_fallback(answer.source, answer.decision.allowed())?;
-        let decided = DecidedKey::new(&keyed, answer.source, &answer.decision, None);
-        self.record(&decided, Cause::policy(&policy));
+        self.record(&key, answer.source, &answer.decision, Cause::policy(&policy));
         Ok(DescriptorOutcome::Limited(limited(
             &answer.decision,
             Some(&policy),

@@ -17,7 +17,6 @@ use super::{
 };
 use crate::{
     HeaderStyle,
-    denial_log::DecidedKey,
     net::web::RequestBody,
     policies::policy_cache::PolicyId,
     stats::Cause,
@@ -82,9 +81,7 @@ fn respond(
     (style, kind): (HeaderStyle, KeyOperationKind),
     (now, max_wait): (Timestamp, Option<Duration>),
 ) -> Reply {
-    // The span has the cost already.
-    let decided = DecidedKey::new(keyed, *source, decision, max_wait);
-    worker.record(&decided, Cause::policy(decided.policy), None, now);
+    worker.record(keyed.key, *source, decision, Cause::policy(keyed.policy.policy()));
     worker.context.decider.note(keyed, *source, decision, now, max_wait);
     let mut data = DecisionReply::new(worker, decision, *source, headers, style);
     data.is_query = kind == KeyOperationKind::Peek;

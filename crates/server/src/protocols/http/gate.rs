@@ -21,7 +21,7 @@ use super::{
     response::{Reply, ReplyBody},
     worker::{HttpClientState, HttpWorker},
 };
-use crate::{policies::rule_store::RuleSnapshot, stats::Cause};
+use crate::stats::Cause;
 
 /// Evaluates the rules for the request that a proxy describes in `head`.
 pub(super) async fn evaluate(
@@ -52,7 +52,7 @@ pub(super) async fn evaluate(
     };
     let operation = RuleOperation::Take(1);
     let outcome = context.decider.evaluate(&rules, &matches, operation, now).await?;
-    Ok(reply_to(worker, &rules, &matches, &outcome, now))
+    Ok(reply_to(worker, &matches, &outcome))
 }
 
 /// The status that a reply with 403 has at `/v1/gate`.
@@ -79,13 +79,7 @@ pub(super) fn reject_with_403(reply: &mut Response<ReplyBody>) {
 }
 
 /// The reply, with the binding limit.
-fn reply_to(
-    worker: &HttpWorker,
-    rules: &RuleSnapshot,
-    matches: &[Match<'_>],
-    outcome: &RuleOutcome,
-    now: Timestamp,
-) -> Reply {
+fn reply_to(worker: &HttpWorker, matches: &[Match<'_>], outcome: &RuleOutcome) -> Reply {
     let Some(index) = outcome.binding else { return reply::pass(None) };
     let (found, bound) = (&matches[index], &outcome.matches[index]);
     let name = found.rule.name();
@@ -93,10 +87,8 @@ fn reply_to(
     let Some((decision, charge)) = bound.decision.as_ref().zip(charge) else {
         return if outcome.allowed { reply::pass(None) } else { reply::blocked(name) };
     };
-    let decided = worker.context.decider.decided_by_rule((found, bound), charge, decision, 1);
-    let rules_version = Some(rules.number);
-    let cause = Cause { rule: Some(name), rules_version, policy: &charge.policy };
-    worker.record(&decided, cause, Some(found.cost), now);
+    let cause = Cause { rule: Some(name), policy: &charge.policy };
+    worker.record(&charge.key, bound.source, decision, cause);
     let name = match charge.level {
         Some(level) => Cow::Owned(format!("{name}/{level}")),
         None => Cow::Borrowed(name),

@@ -15,7 +15,6 @@ use super::{
     worker::HttpWorker,
 };
 use crate::{
-    denial_log::DecidedKey,
     net::web::RequestBody,
     stats::Cause,
     wait::{self, WaitingRequest},
@@ -48,8 +47,8 @@ pub(super) async fn one(
         None => (context.decider.decide(keyed.into(), now).await?, now),
     };
     if kind == HoldOperationKind::Hold {
-        let decided = DecidedKey::new(&keyed, answer.source, &answer.decision, timeout);
-        worker.record(&decided, Cause::policy(decided.policy), Some(operation.cost()), now);
+        let cause = Cause::policy(policy.policy());
+        worker.record(&key, answer.source, &answer.decision, cause);
         context.decider.note(&keyed, answer.source, &answer.decision, now, timeout);
     }
     let mut data = DecisionReply::new(worker, &answer.decision, answer.source, &headers, style);

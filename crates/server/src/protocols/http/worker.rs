@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use sluicegate_core::Timestamp;
+use sluicegate_core::{Decision, Source, Timestamp};
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until},
@@ -18,7 +18,6 @@ use super::{body::BodyLimits, cross_site::HostNames, mount::Mount, problem::Prob
 use crate::{
     FallbackDenial, HttpConfig,
     decide::Decider,
-    denial_log::DecidedKey,
     net::{
         clients::Client,
         incidents::{Incident, Incidents},
@@ -95,20 +94,12 @@ impl HttpWorker {
         &self.web.port.stats
     }
 
-    /// Counts a decision that was made at `now`, and adds it to the span of the request, which may have its `cost`.
+    /// Counts a decision, and adds it to the span of the request.
     #[inline]
-    pub(super) fn record(
-        &self,
-        it: &DecidedKey<'_>,
-        cause: Cause<'_>,
-        cost: Option<u32>,
-        now: Timestamp,
-    ) {
-        let context = &self.context;
-        self.stats().record(it.key, it.source, it.decision, cause);
-        if context.telemetry.is_some() {
-            let denial = || context.decider.span_denial(it, cost, now);
-            record_decision(it.source, it.decision, cause, denial);
+    pub(super) fn record(&self, key: &[u8], source: Source, decision: &Decision, cause: Cause<'_>) {
+        self.stats().record(key, source, decision, cause);
+        if self.context.telemetry.is_some() {
+            record_decision(source, decision, cause);
         }
     }
 

@@ -15,7 +15,6 @@ use super::{
     store_operation::counts,
 };
 use crate::{
-    denial_log::DecidedKey,
     policies::policy_cache::{PolicyCache, PolicyId},
     stats::Cause,
     telemetry::record_decision,
@@ -136,12 +135,7 @@ impl<'a> Batch<'a> {
                         }
                         if traced {
                             let cause = Cause::policy(operation.policy.policy());
-                            let decided =
-                                DecidedKey::new(operation, Source::Store, &decision, None);
-                            record_decision(Source::Store, &decision, cause, || {
-                                let cost = Some(operation.operation.cost());
-                                shared.decider.span_denial(&decided, cost, session.now)
-                            });
+                            record_decision(Source::Store, &decision, cause);
                         }
                         entry.reply(&decision, writer);
                     }

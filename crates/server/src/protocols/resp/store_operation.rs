@@ -20,7 +20,7 @@ use super::{
     worker::RespWorker,
 };
 use crate::{
-    budgets::turn::Turn, decide::Decider, denial_log::DecidedKey, stats::Cause, store::error_reply,
+    budgets::turn::Turn, decide::Decider, stats::Cause, store::error_reply,
     telemetry::record_decision,
 };
 
@@ -112,10 +112,7 @@ async fn decide(
                     decider.note(it, answer.source, &answer.decision, now, None);
                 }
                 if worker.shared.telemetry.is_some() && operations.len() == 1 {
-                    let decided = DecidedKey::new(it, answer.source, &answer.decision, None);
-                    record_decision(answer.source, &answer.decision, cause, || {
-                        decider.span_denial(&decided, Some(it.operation.cost()), now)
-                    });
+                    record_decision(answer.source, &answer.decision, cause);
                 }
                 pending.reply(&answer.decision, writer);
             }
