@@ -25,12 +25,17 @@ pub(crate) fn share(part: u64, whole: u64) -> String {
     format!("{:>7}", percent(part, whole))
 }
 
-/// Bytes on one line, as text if they are.
+/// Bytes on one line, as text if they are. Characters that would change the line around them are escaped.
 pub(crate) fn on_one_line(bytes: &[u8]) -> String {
     match str::from_utf8(bytes) {
-        Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
+        Ok(text) if !text.chars().any(|it| it.is_control() || is_format(it)) => text.to_owned(),
         _ => bytes.escape_ascii().to_string(),
     }
+}
+
+/// Whether a character ends a line, changes the direction of text, or is invisible.
+const fn is_format(it: char) -> bool {
+    matches!(it, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 /// A key on a line, cut where it is long.
@@ -71,6 +76,9 @@ mod tests {
     fn shown_key_stays_on_its_line() {
         assert_eq!(key_cell("Zoë".as_bytes()), "Zoë");
         assert_eq!(key_cell(b"a\nb\xff"), "a\\nb\\xff");
+        for it in ["\u{85}", "\u{200f}", "\u{2028}", "\u{202e}", "\u{2066}", "\u{feff}"] {
+            assert_eq!(key_cell(it.as_bytes()), it.as_bytes().escape_ascii().to_string());
+        }
         assert_eq!(key_cell("é".repeat(41).as_bytes()), "é".repeat(39) + "…");
         assert_eq!(key_cell("é".repeat(40).as_bytes()), "é".repeat(40));
     }

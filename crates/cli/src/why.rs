@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use sluicegate_commands::plain_error;
 use sluicegate_core::{
-    MAX_HOLD_ID, Policy,
+    Limit, MAX_HOLD_ID, Policy,
     human::{span, units},
 };
 
@@ -48,8 +48,10 @@ pub(crate) struct Why {
 #[derive(Debug, Default)]
 struct Counts {
     records: u64,
-    /// Records of other keys than the selected one.
+    /// Denials of other keys than the selected one.
     other_keys: u64,
+    /// Denials whose key the log does not have, if one is selected.
+    without_key: u64,
     other_lines: u64,
     damaged: u64,
     /// The first damaged record.
@@ -71,15 +73,17 @@ pub(crate) fn explain(options: &Why) -> anyhow::Result<()> {
     }
     if counts.records > 0 {
         if counts.other_lines > 0 {
-            report(format_args!("{} of the log are no denials", lines_text(counts.other_lines)));
+            report(format_args!("skipped {} without a denial", lines_text(counts.other_lines)));
         }
         return Ok(());
     }
     match options.key.as_ref() {
-        Some(key) if counts.other_keys > 0 => bail!(
-            "invalid --key `{}`: expected a key, a value of a rule's key, or a tag in {name}, which has {} of other keys",
+        Some(key) if counts.other_keys + counts.without_key > 0 => bail!(
+            "invalid --key `{}`: expected a key, a value of a rule's key, or a tag in {name}, which has {} of other keys \
+             and {} without a key",
             on_one_line(key.as_bytes()),
-            denials(counts.other_keys)
+            denials(counts.other_keys),
+            denials(counts.without_key)
         ),
         _ => bail!(
             "invalid log `{name}`: expected lines of `serve --log-denials`, which begin with {RECORD}; found {}",
@@ -141,19 +145,23 @@ fn write_sentences(
         }
         // Collectors put a time or a name in front.
         let text = String::from_utf8_lossy(&line);
-        let Some(start) = text.find(RECORD) else {
+        let Some(start) = text.rfind(RECORD) else {
             counts.other_lines += u64::from(!text.trim().is_empty());
             continue;
         };
-        let Some(denial) = Denial::parse(text[start..].trim_end()) else {
-            counts.damaged += 1;
-            if counts.damaged == 1 {
-                counts.first_damaged = number;
-            }
-            continue;
-        };
+        let denial = Denial::parse(text[start..].trim_end());
+        // A record may follow a part of another one, which a server did not finish.
+        let damaged = u64::from(denial.is_none()) + u64::from(text[..start].contains(RECORD));
+        if counts.damaged == 0 && damaged > 0 {
+            counts.first_damaged = number;
+        }
+        counts.damaged += damaged;
+        let Some(denial) = denial else { continue };
         if key.is_some_and(|key| !denial.is_of(key)) {
-            counts.other_keys += denial.count;
+            match denial.key {
+                Some(_) => counts.other_keys += denial.count,
+                None => counts.without_key += denial.count,
+            }
             continue;
         }
         counts.records += 1;
@@ -190,6 +198,8 @@ struct Denial {
     rule: Option<DenyingRule>,
     key: Option<Key>,
     cause: Cause,
+    /// Other keys and rules that denied the same request.
+    also_denied: u64,
     /// Denials before it that are in no record.
     unrecorded: u64,
 }
@@ -228,6 +238,8 @@ struct LimitDenial {
     operation: String,
     cost: u64,
     max_wait: Option<u64>,
+    /// Whether the wait ended because the server stopped.
+    is_stopped: bool,
     policy: String,
     limit: String,
     capacity: u64,
@@ -271,6 +283,7 @@ impl Denial {
                 operation: text("operation")?,
                 cost: number("cost")?,
                 max_wait: number("max_wait_us"),
+                is_stopped: value.get("stopped").and_then(Value::as_bool).unwrap_or(false),
                 policy: text("policy")?,
                 limit: limit?,
                 capacity: number("capacity")?,
@@ -291,6 +304,7 @@ impl Denial {
             rule,
             key,
             cause,
+            also_denied: number("also_denied").unwrap_or(0),
             unrecorded: number("unrecorded").unwrap_or(0),
         })
     }
@@ -335,7 +349,10 @@ impl Denial {
         let happened = match &self.cause {
             Cause::Limit(it) => {
                 let subject = subject.unwrap_or_else(|| "the limit".to_owned());
-                format!("{subject} {denied} {key}: {}", it.sentences(self.time))
+                format!(
+                    "{subject} {denied} {key}: {}",
+                    it.sentences(self.time, self.also_denied > 0)
+                )
             }
             Cause::RuleBlock => {
                 let subject = subject.unwrap_or_else(|| "a rule".to_owned());
@@ -368,6 +385,12 @@ impl Denial {
             }
         };
         let mut sentence = format!("{}: {happened}", time_text(self.time));
+        match self.also_denied {
+            0 => {}
+            1 => sentence.push_str(" Another key or rule denied the same request, too."),
+            count => sentence
+                .push_str(&format!(" {count} other keys or rules denied the same request, too.")),
+        }
         if self.count > 1 {
             sentence.push_str(&format!(" Denied {} times in this second.", self.count));
         }
@@ -381,20 +404,23 @@ impl Denial {
 }
 
 impl LimitDenial {
-    fn sentences(&self, time: i64) -> String {
+    fn sentences(&self, time: i64, has_others: bool) -> String {
         let Self { cost, capacity, remaining, .. } = self;
+        let waited = match (self.max_wait, self.is_stopped) {
+            (None, _) => String::new(),
+            (Some(wait), false) => format!(", and waited for up to {}", span(wait)),
+            (Some(wait), true) => {
+                format!(" within {}, and waited until the server stopped", span(wait))
+            }
+        };
         let asked = match (&*self.operation, self.max_wait) {
             ("hold", None) => format!("it asked to hold {}", units(*cost)),
-            ("hold", Some(wait)) => {
-                format!("it asked to hold {}, and waited for up to {}", units(*cost), span(wait))
-            }
+            ("hold", Some(_)) => format!("it asked to hold {}{waited}", units(*cost)),
             ("reserve", Some(wait)) => {
                 format!("it asked for {} within {}", units(*cost), span(wait))
             }
-            (_, Some(wait)) => {
-                format!("it asked for {}, and waited for up to {}", units(*cost), span(wait))
-            }
-            (_, None) => format!("it asked for {}", units(*cost)),
+            ("reserve", None) => format!("it asked for {} after any wait", units(*cost)),
+            (_, _) => format!("it asked for {}{waited}", units(*cost)),
         };
         let is_local = self.source == "fallback";
         let limit = match (is_local, self.policy == self.limit) {
@@ -403,6 +429,10 @@ impl LimitDenial {
             (false, false) => format!("`{}`, the binding limit of `{}`,", self.limit, self.policy),
         };
         let usage = match self.used {
+            Some((used, _)) if self.counts_denied() => format!(
+                "{used} units of {limit} were in use, which has a capacity of {capacity} and counts denied \
+                 requests, too"
+            ),
             Some((used, 0)) => format!("{used} of {capacity} units of {limit} were in use"),
             Some((used, held)) if used == held => {
                 format!("{held} of {capacity} units of {limit} were held")
@@ -418,15 +448,26 @@ impl LimitDenial {
             "fallback" => ", while the store was unavailable",
             _ => "",
         };
-        format!("{usage}{by}, and {asked}. {}", self.alternatives(time))
+        format!("{usage}{by}, and {asked}. {}", self.alternatives(time, has_others))
     }
 
-    /// What would have had to be different.
-    fn alternatives(&self, time: i64) -> String {
+    /// The binding limit; `None` if its text, which is of a file that anyone can write, is none.
+    fn binding(&self) -> Option<Limit> {
+        self.limit.parse::<Policy>().ok()?.limits().first().cloned()
+    }
+
+    fn counts_denied(&self) -> bool {
+        self.binding().is_some_and(|it| it.count_all())
+    }
+
+    /// What would have had to be different, of this limit if others denied the request, too.
+    fn alternatives(&self, time: i64, has_others: bool) -> String {
         let &Self { cost, capacity, remaining, wait, .. } = self;
-        // The policy is text of a file that anyone can write.
-        let limit = self.limit.parse::<Policy>().ok();
-        let limit = limit.as_ref().and_then(|it| it.limits().first());
+        let limit = self.binding();
+        let limit = limit.as_ref();
+        // A reservation depends on how long it waits. A limit that counts denied requests does not say how many units were in use
+        // before this one.
+        let is_known = self.operation != "reserve" && !self.counts_denied();
         let needed = if limit.is_some_and(|it| it.borrow()) { cost.min(1) } else { cost };
         if self.operation == "hold" && remaining >= needed && self.max_wait.is_none() {
             return match wait {
@@ -461,12 +502,12 @@ impl LimitDenial {
         {
             ways.push(format!("as soon as holds of {} were settled", units(over)));
         }
-        if (1..cost).contains(&remaining) {
+        if is_known && (1..cost).contains(&remaining) {
             ways.push(format!("at once with a cost of at most {remaining}"));
         }
-        // A limit that counts denied requests does not say how many units were in use before this one.
         if let Some((used, _)) = self.used
-            && limit.is_some_and(|it| !it.count_all())
+            && is_known
+            && limit.is_some()
             && let Some(least) = used.checked_add(needed).filter(|least| *least > capacity)
         {
             let others = match self.policy == self.limit {
@@ -478,7 +519,8 @@ impl LimitDenial {
         if ways.is_empty() {
             return format!("{before}Only a cost of up to {capacity} can pass.");
         }
-        format!("{before}It would have passed {}.", ways.join(", or "))
+        let it = if has_others { "By this limit alone, it" } else { "It" };
+        format!("{before}{it} would have passed {}.", ways.join(", or "))
     }
 }
 

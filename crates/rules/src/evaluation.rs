@@ -65,6 +65,8 @@ pub struct MatchOutcome {
     pub decision: Option<Decision>,
     /// Index of the charge of the binding decision.
     pub charge: usize,
+    /// Number of its charges that are denied.
+    pub denials: usize,
     /// Source of the decisions: [`Source::Fallback`] if any is a fallback.
     pub source: Source,
 }
@@ -73,6 +75,7 @@ impl MatchOutcome {
     fn add_answer(&mut self, charge: usize, answer: &Answer) {
         let decision = &answer.decision;
         self.allowed &= decision.allowed();
+        self.denials += usize::from(!decision.allowed());
         if answer.source == Source::Fallback || self.decision.is_none() {
             self.source = answer.source;
         }
@@ -235,7 +238,13 @@ impl<'m, 's> Evaluation<'m, 's> {
                 block = block.or(blocks.then_some(index));
             }
             let source = Source::Store;
-            outcomes.push(MatchOutcome { allowed: !blocks, decision: None, charge: 0, source });
+            outcomes.push(MatchOutcome {
+                allowed: !blocks,
+                decision: None,
+                charge: 0,
+                denials: 0,
+                source,
+            });
         }
         // A refund is not denied, and is therefore not blocked.
         let refunds = matches!(operation, RuleOperation::Refund(_));

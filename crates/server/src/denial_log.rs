@@ -16,7 +16,10 @@ use std::{
     fs::{File, OpenOptions},
     hash::{BuildHasher as _, BuildHasherDefault, Hash as _, Hasher},
     io::{self, Write},
-    os::{fd::AsFd as _, unix::fs::OpenOptionsExt as _},
+    os::{
+        fd::AsFd as _,
+        unix::fs::{FileExt as _, OpenOptionsExt as _},
+    },
     path::Path,
     sync::{
         Arc,
@@ -32,7 +35,7 @@ use parking_lot::Mutex;
 use rustix::{fs::OFlags, io::ioctl_fionread};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
-use sluicegate_commands::plain_error;
+use sluicegate_commands::{MAX_SPAN, plain_error};
 use sluicegate_core::{
     Clock as _, Decision, KeyedOperation, Limit, OnError, Operation, Policy, Retry, Source,
     Timestamp, Usage, as_micros,
@@ -63,6 +66,8 @@ pub(crate) struct Denial<'a> {
     pub(crate) rule: Option<DenyingRule<'a>>,
     /// The key and its decision; `None`: the rule blocks the request.
     pub(crate) denied: Option<DecidedKey<'a>>,
+    /// How many other keys and rules denied the same request. Shadow rules deny none.
+    pub(crate) also_denied: usize,
 }
 
 /// The rule of a denial.
@@ -83,24 +88,33 @@ pub(crate) struct DecidedKey<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) policy: &'a Policy,
     pub(crate) operation: Operation<'a>,
-    /// How long the request waited at most, if it waits.
-    pub(crate) max_wait: Option<Duration>,
+    /// How the request waited, if it did.
+    pub(crate) waited: Option<Waited>,
     pub(crate) source: Source,
     pub(crate) decision: &'a Decision,
     pub(crate) on_error: OnError,
 }
 
+/// How a request waited for its answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waited {
+    /// For how long at most.
+    pub(crate) timeout: Duration,
+    /// Whether its wait ended early, because the server stops.
+    pub(crate) is_stopped: bool,
+}
+
 impl<'a> DecidedKey<'a> {
-    /// The decision on the key of `it`, after a wait of at most `max_wait` if the request waits.
+    /// The decision on the key of `it`, after the request had `waited`.
     pub(crate) fn new(
         it: &KeyedOperation<'a>,
         source: Source,
         decision: &'a Decision,
-        max_wait: Option<Duration>,
+        waited: Option<Waited>,
     ) -> Self {
         let &KeyedOperation { key, policy, operation } = it;
         let (policy, on_error) = (policy.policy(), policy.settings().on_error);
-        Self { key, policy, operation, max_wait, source, decision, on_error }
+        Self { key, policy, operation, waited, source, decision, on_error }
     }
 
     /// Whether the request takes or holds units, or reserves them: queries and the ends of holds deny nothing.
@@ -185,6 +199,8 @@ struct Record {
     cost: Option<u32>,
     #[serde(skip_serializing_if = "is_absent")]
     max_wait_us: Option<u64>,
+    #[serde(skip_serializing_if = "is_false")]
+    stopped: bool,
     #[serde(skip_serializing_if = "is_absent", serialize_with = "as_text")]
     policy: Option<Policy>,
     #[serde(flatten)]
@@ -195,6 +211,8 @@ struct Record {
     source: &'static str,
     #[serde(skip_serializing_if = "is_absent")]
     on_error: Option<&'static str>,
+    #[serde(skip_serializing_if = "is_zero")]
+    also_denied: usize,
     #[serde(skip)]
     time: Timestamp,
 }
@@ -252,9 +270,13 @@ const fn is_absent<T>(member: &Option<T>) -> bool {
     member.is_none()
 }
 
+fn is_zero<T: Default + PartialEq>(count: &T) -> bool {
+    *count == T::default()
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-const fn is_zero(count: &u64) -> bool {
-    *count == 0
+const fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 impl DenialLog {
@@ -391,11 +413,13 @@ impl Record {
             operation: None,
             cost: None,
             max_wait_us: None,
+            stopped: false,
             policy: None,
             binding: None,
             wait_us: None,
             source: BLOCK,
             on_error: None,
+            also_denied: denial.also_denied,
             time: denial.time,
         };
         let Some(it) = denial.denied else { return of_rule };
@@ -407,13 +431,16 @@ impl Record {
         });
         let max_wait = match it.operation {
             Operation::Reserve { max_wait, .. } => Some(max_wait),
-            _ => it.max_wait,
+            _ => it.waited.map(|it| it.timeout),
         };
+        // A reserve that names none has the longest one.
+        let max_wait = max_wait.map(as_micros).filter(|micros| *micros < MAX_SPAN);
         Self {
             key: key(it.key),
             operation: Some(operation_name(&it)),
             cost: Some(it.operation.cost()),
-            max_wait_us: max_wait.map(as_micros),
+            max_wait_us: max_wait,
+            stopped: it.waited.is_some_and(|it| it.is_stopped),
             policy: Some(it.policy.clone()),
             binding: facts.is_by_limit().then(|| BindingLimit::new(&it, facts.usage)).flatten(),
             wait_us: wait,
@@ -516,6 +543,7 @@ struct LineWriter {
     output: Output,
     /// Those that the lines so far have counted.
     counted: u64,
+    /// Whether a line of the last turn is lost.
     is_failing: bool,
 }
 
@@ -526,24 +554,31 @@ impl LineWriter {
 
     /// Writes the lines of all seconds before that of `now`, or all of them.
     fn write(&mut self, now: Option<Timestamp>) {
-        for Pending { record, count, .. } in self.log.take_due(now) {
+        let due = self.log.take_due(now);
+        if due.is_empty() {
+            return;
+        }
+        let mut failure = None;
+        for Pending { record, count, .. } in due {
             let all = self.log.unrecorded();
             match self.output.write(&record.line(count, all - self.counted)) {
                 Ok(()) => {
                     self.counted = all;
                     self.log.recorded.fetch_add(count, Relaxed);
-                    if std::mem::take(&mut self.is_failing) {
-                        tracing::info!("the denial log is written again");
-                    }
                 }
                 Err(error) => {
                     self.log.lost.fetch_add(count, Relaxed);
-                    if !std::mem::replace(&mut self.is_failing, true) {
-                        let error = plain_error(&error);
-                        tracing::warn!(%error, "cannot write the denial log: dropping its lines");
-                    }
+                    failure.get_or_insert(error);
                 }
             }
+        }
+        match (std::mem::replace(&mut self.is_failing, failure.is_some()), failure) {
+            (false, Some(error)) => {
+                let error = plain_error(&error);
+                tracing::warn!(%error, "cannot write the denial log: dropping its lines");
+            }
+            (true, None) => tracing::info!("the denial log is written again"),
+            _ => {}
         }
     }
 }
@@ -564,21 +599,25 @@ impl Output {
     /// # Errors
     /// The file cannot be opened for appending.
     pub(crate) fn open(output: &DenialOutput) -> io::Result<Self> {
-        let file = match output {
+        let (file, is_torn) = match output {
             DenialOutput::Stderr => {
                 let file = File::from(io::stderr().as_fd().try_clone_to_owned()?);
                 let shared_pipe = pipe_size(&file);
                 return Ok(Self { file, is_torn: false, shared_pipe });
             }
-            DenialOutput::File(path) => open(path).map_err(|error| {
-                let (path, reason) = (path.display(), plain_error(&error));
-                io::Error::new(
-                    error.kind(),
-                    format!("cannot open the denial log `{path}`: {reason}"),
-                )
-            })?,
+            DenialOutput::File(path) => {
+                let file = open(path).map_err(|error| {
+                    let (path, reason) = (path.display(), plain_error(&error));
+                    io::Error::new(
+                        error.kind(),
+                        format!("cannot open the denial log `{path}`: {reason}"),
+                    )
+                })?;
+                let is_torn = is_torn(path, &file);
+                (file, is_torn)
+            }
         };
-        Ok(Self { file, is_torn: false, shared_pipe: None })
+        Ok(Self { is_torn, file, shared_pipe: None })
     }
 
     /// Writes a line, or a part of it if that fails.
@@ -620,6 +659,17 @@ fn pipe_size(file: &File) -> Option<usize> {
 #[cfg(not(target_os = "linux"))]
 fn pipe_size(_file: &File) -> Option<usize> {
     None
+}
+
+/// Whether a file ends in the middle of a line, which a server wrote before it was killed or the disk was full.
+fn is_torn(path: &Path, file: &File) -> bool {
+    let last = || -> io::Result<u8> {
+        let mut last = [0];
+        let end = file.metadata()?.len().checked_sub(1).ok_or(io::ErrorKind::UnexpectedEof)?;
+        File::open(path)?.read_exact_at(&mut last, end)?;
+        Ok(last[0])
+    };
+    file.metadata().is_ok_and(|it| it.is_file()) && last().is_ok_and(|byte| byte != b'\n')
 }
 
 /// Opens a file for appending. A pipe is opened for writes that do not wait.

@@ -17,7 +17,7 @@ use tokio::{
     time::sleep,
 };
 
-use crate::{decide::Decider, stopping::stopped, store::error_reply};
+use crate::{decide::Decider, denial_log::Waited, stopping::stopped, store::error_reply};
 
 /// Bytes of a waiting request that are part of what a connection needs; those beyond are reserved while it waits.
 const FREE: usize = 1024;
@@ -34,7 +34,7 @@ const MAX_SLEEP_SHARED: Duration = Duration::from_secs(1);
 pub(crate) struct WaitingRequest {
     waiter: Waiter<Arc<[u8]>>,
     policies: SmallVec<[PreparedPolicy; 1]>,
-    timeout: Duration,
+    waited: Waited,
     /// When it was answered; before that, the epoch.
     decided_at: Timestamp,
     /// Whether it is a request for one key, and not one for several of which there is one.
@@ -49,7 +49,8 @@ impl WaitingRequest {
     ) -> Self {
         let waiter = Waiter::queued(key.into(), policy.policy().clone(), operation, timeout);
         let policies = SmallVec::from([policy.clone()]);
-        Self { waiter, policies, timeout, decided_at: Timestamp::EPOCH, is_single: true }
+        let waited = Waited { timeout, is_stopped: false };
+        Self { waiter, policies, waited, decided_at: Timestamp::EPOCH, is_single: true }
     }
 
     /// A request for several keys, of all of them or of none.
@@ -58,12 +59,13 @@ impl WaitingRequest {
         let keys = keys.map(|it| (it.key.into(), it.policy.policy().clone(), it.operation));
         let waiter = Waiter::queued_all(keys, timeout);
         let policies = operations.iter().map(|it| it.policy.clone()).collect();
-        Self { waiter, policies, timeout, decided_at: Timestamp::EPOCH, is_single: false }
+        let waited = Waited { timeout, is_stopped: false };
+        Self { waiter, policies, waited, decided_at: Timestamp::EPOCH, is_single: false }
     }
 
-    /// How long it waits at most.
-    pub(crate) const fn timeout(&self) -> Duration {
-        self.timeout
+    /// How it has waited.
+    pub(crate) const fn waited(&self) -> Waited {
+        self.waited
     }
 
     /// The time at which it was answered.
@@ -161,6 +163,7 @@ pub(crate) async fn wait(
             Step::SleepUntil(then) => {
                 let is_stopped = sleep_until(decider, then, now, &woken, &mut stopping).await;
                 now = decider.now();
+                guard.waiting.waited.is_stopped |= is_stopped;
                 if is_stopped { Event::Stopped } else { Event::Woken }
             }
             Step::Done(answer) => {

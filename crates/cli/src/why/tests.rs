@@ -102,10 +102,45 @@ fn sentence_describes_each_denial() {
              at least 31.",
         ),
         (
-            sentence(&json!({"operation": "reserve", "max_wait_us": 500_000, "used": null})),
-            "the limit denied key `user7`: 0 of 30 units of `gcra:30/1m` were left, and it asked for 1 \
+            sentence(&json!({"operation": "hold", "max_wait_us": 20_000, "stopped": true})),
+            "the limit denied key `user7`: 30 of 30 units of `gcra:30/1m` were in use, and it asked to hold \
+             1 unit within 20ms, and waited until the server stopped. It would have passed 1.8s later (at \
+             2026-11-29T12:00:03.299999Z, if no other request came first), or at once with a capacity of \
+             at least 31.",
+        ),
+        (
+            sentence(&json!({"also_denied": 1, "count": 2})),
+            "the limit denied key `user7`: 30 of 30 units of `gcra:30/1m` were in use, and it asked for 1 \
+             unit. By this limit alone, it would have passed 1.8s later (at 2026-11-29T12:00:03.299999Z, \
+             if no other request came first), or at once with a capacity of at least 31. Another key or \
+             rule denied the same request, too. Denied 2 times in this second.",
+        ),
+        (
+            sentence(&with(&no_limit, json!({"source": "table_full", "also_denied": 2}))),
+            "the table in memory had no space for key `user7`, and `--when-full deny` denied it. It would \
+             have passed with more `--max-memory`, or once other keys had recovered. 2 other keys or rules \
+             denied the same request, too.",
+        ),
+        (
+            sentence(&json!({
+                "limit": "fixed-window:30/1m:count=all", "policy": "fixed-window:30/1m:count=all",
+                "cost": 4, "used": 34, "remaining": 0,
+            })),
+            "the limit denied key `user7`: 34 units of `fixed-window:30/1m:count=all` were in use, which \
+             has a capacity of 30 and counts denied requests, too, and it asked for 4 units. It would have \
+             passed 1.8s later (at 2026-11-29T12:00:03.299999Z, if no other request came first).",
+        ),
+        (
+            sentence(&json!({"operation": "reserve", "max_wait_us": 500_000})),
+            "the limit denied key `user7`: 30 of 30 units of `gcra:30/1m` were in use, and it asked for 1 \
              unit within 500ms. It would have passed 1.8s later (at 2026-11-29T12:00:03.299999Z, if no \
              other request came first).",
+        ),
+        (
+            never(json!({"operation": "reserve", "cost": 31, "used": 12, "remaining": 18})),
+            "the limit denied key `user7`: 12 of 30 units of `gcra:30/1m` were in use, and it asked for 31 \
+             units after any wait. No wait is long enough: 31 units exceed the capacity. Only a cost of up \
+             to 30 can pass.",
         ),
         (
             never(json!({"operation": "hold", "remaining": 30, "used": 0})),
@@ -183,7 +218,7 @@ fn sentence_describes_each_denial() {
 }
 
 /// The keys of the sentences, and how many lines were what.
-fn read(text: &str, key: Option<&[u8]>) -> (Vec<String>, [u64; 5]) {
+fn read(text: &str, key: Option<&[u8]>) -> (Vec<String>, [u64; 6]) {
     let mut out = Vec::new();
     let counts = write_sentences(text.as_bytes(), key, &mut out).unwrap();
     let out = String::from_utf8(out).unwrap();
@@ -191,8 +226,8 @@ fn read(text: &str, key: Option<&[u8]>) -> (Vec<String>, [u64; 5]) {
         let (_, rest) = line.split_once("denied key ").unwrap();
         rest.split_once(':').unwrap().0.to_owned()
     });
-    let Counts { records, other_keys, other_lines, damaged, first_damaged } = counts;
-    (keys.collect(), [records, other_keys, other_lines, damaged, first_damaged])
+    let Counts { records, other_keys, without_key, other_lines, damaged, first_damaged } = counts;
+    (keys.collect(), [records, other_keys, without_key, other_lines, damaged, first_damaged])
 }
 
 /// Also behind the name of a container, and between lines of the server.
@@ -210,8 +245,18 @@ fn log_other_lines_are_skipped_and_counted() {
     );
     let (keys, counts) = read(&text, None);
     assert_eq!(keys, ["`a`", "`b`", "`c`"]);
-    assert_eq!(counts, [3, 0, 3, 2, 6]);
-    assert_eq!(read("", None), (vec![], [0; 5]));
+    assert_eq!(counts, [3, 0, 0, 3, 2, 6]);
+    assert_eq!(read("", None), (vec![], [0; 6]));
+}
+
+/// A server was killed while it wrote, and another one went on in the same line.
+#[test]
+fn record_behind_a_part_of_another_is_read() {
+    let whole = record(&json!({"key": "a"}));
+    let text = format!("{whole}\n{}{whole}\n{whole}\n", &whole[..whole.len() / 2]);
+    let (keys, counts) = read(&text, None);
+    assert_eq!(keys, ["`a`", "`a`", "`a`"]);
+    assert_eq!(counts, [3, 0, 0, 0, 1, 2]);
 }
 
 /// No number that a record has makes it end.
@@ -248,8 +293,10 @@ fn key_selects_denials() {
     let bytes = record(&json!({"key": null, "key_base64": "/wA="}));
     let cut = record(&json!({"key": "ab", "key_length": 4}));
     let of = |key: &str| record(&json!({ "key": key }));
-    let text = [of("7"), of("x|7"), rule("rule:r|7"), rule("rule:r|17"), tag, bytes, cut, of("ab")]
-        .join("\n");
+    let none = record(&json!({"key": null}));
+    let all =
+        [of("7"), of("x|7"), rule("rule:r|7"), rule("rule:r|17"), tag, bytes, cut, of("ab"), none];
+    let text = all.join("\n");
     for (key, expected) in [
         (&b"7"[..], &["`7`", "`rule"][..]),
         (b"x|7", &["`x|7`"]),
@@ -262,6 +309,6 @@ fn key_selects_denials() {
     ] {
         let (keys, counts) = read(&text, Some(key));
         assert_eq!(keys, expected, "{}", key.escape_ascii());
-        assert_eq!(counts[0] + counts[1], 8);
+        assert_eq!((counts[0] + counts[1], counts[2]), (8, 1));
     }
 }

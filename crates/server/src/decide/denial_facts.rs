@@ -5,25 +5,23 @@
 //! - a query (peek), and the end of a hold, is no denial;
 //! - a rule is noted where it is evaluated, and any other decision where its protocol counts it: each once.
 
-use std::time::Duration;
-
 use sluicegate_core::{
-    Decision, Entry, KeyedOperation, OnError, Operation, Policy, Retry, Source, Timestamp, Usage,
+    Answer, Decision, Entry, KeyedOperation, OnError, Operation, Policy, Retry, Source, Timestamp,
+    Usage,
 };
 use sluicegate_memory::TABLE_FULL_RETRY;
-use sluicegate_rules::{Match, MatchOutcome, RuleOperation};
+use sluicegate_rules::{Evaluation, Match, MatchOutcome, RuleEvent, RuleOperation};
 
 use super::Decider;
 use crate::{
-    denial_log::{DecidedKey, Denial, DenyingRule, members},
+    denial_log::{DecidedKey, Denial, DenyingRule, Waited, members},
     policies::rule_store::RuleSnapshot,
     stats::DenialFacts,
     telemetry::add_event,
 };
 
 impl Decider {
-    /// Notes a decision that is sent to a client, if it is a denial and there is a log. `max_wait` is how long the request
-    /// waited at most, if it waits.
+    /// Notes a decision on one key that is sent to a client, if it is a denial and there is a log.
     #[inline]
     pub(crate) fn note(
         &self,
@@ -31,17 +29,36 @@ impl Decider {
         source: Source,
         decision: &Decision,
         now: Timestamp,
-        max_wait: Option<Duration>,
+        waited: Option<Waited>,
     ) {
         if (self.denial_log.is_some() || self.has_spans) && !decision.allowed() {
-            self.note_denial(DecidedKey::new(it, source, decision, max_wait), now);
+            self.note_denial(DecidedKey::new(it, source, decision, waited), now, 0);
+        }
+    }
+
+    /// Notes the denials of an answer about several keys that is sent to a client, if there is a log.
+    #[inline]
+    pub(crate) fn note_all(
+        &self,
+        operations: &[KeyedOperation<'_>],
+        answer: &Answer,
+        now: Timestamp,
+        waited: Option<Waited>,
+    ) {
+        if (self.denial_log.is_some() || self.has_spans) && !answer.decision.allowed() {
+            let denied = || operations.iter().zip(answer.each()).filter(|(_, it)| !it.allowed());
+            let others = denied().count().saturating_sub(1);
+            for (it, decision) in denied() {
+                let denied = DecidedKey::new(it, answer.source, decision, waited);
+                self.note_denial(denied, now, others);
+            }
         }
     }
 
     #[inline(never)]
-    fn note_denial(&self, denied: DecidedKey<'_>, now: Timestamp) {
+    fn note_denial(&self, denied: DecidedKey<'_>, now: Timestamp, also_denied: usize) {
         if denied.asks_for_units() {
-            self.record(&Denial { time: now, rule: None, denied: Some(denied) });
+            self.record(&Denial { time: now, rule: None, denied: Some(denied), also_denied });
         }
     }
 
@@ -56,11 +73,32 @@ impl Decider {
         }
     }
 
-    /// Notes that a rule denied or blocked a request, or would have.
-    pub(super) fn note_rule(
+    /// Notes which rules denied or blocked a request, or would have.
+    pub(super) fn note_rules(
         &self,
         rules: &RuleSnapshot,
-        (found, outcome): (&Match<'_>, &MatchOutcome),
+        evaluation: &Evaluation<'_, '_>,
+        operation: RuleOperation,
+        now: Timestamp,
+    ) {
+        let outcomes = || evaluation.events().zip(&evaluation.outcome().matches);
+        // A rule that blocks denies no key.
+        let denials = |it: &MatchOutcome| it.denials.max(usize::from(!it.allowed));
+        let enforced = outcomes().filter(|((found, _), _)| !found.shadow);
+        let all: usize = enforced.map(|(_, outcome)| denials(outcome)).sum();
+        for ((found, mut events), outcome) in outcomes() {
+            if events.any(RuleEvent::is_denial) {
+                let all = if found.shadow { denials(outcome) } else { all };
+                let matched = (found, outcome, all.saturating_sub(1));
+                self.note_rule(rules, matched, operation, now);
+            }
+        }
+    }
+
+    fn note_rule(
+        &self,
+        rules: &RuleSnapshot,
+        (found, outcome, also_denied): (&Match<'_>, &MatchOutcome, usize),
         operation: RuleOperation,
         now: Timestamp,
     ) {
@@ -81,12 +119,12 @@ impl Decider {
             key: &charge.key,
             policy: &charge.policy,
             operation,
-            max_wait: None,
+            waited: None,
             source: outcome.source,
             decision,
             on_error: found.on_error.unwrap_or(self.defaults.on_error),
         });
-        self.record(&Denial { time: now, rule: Some(rule), denied });
+        self.record(&Denial { time: now, rule: Some(rule), denied, also_denied });
     }
 
     /// What is known of a denial besides its decision.
@@ -169,7 +207,7 @@ mod tests {
             key: b"k",
             policy: &policy,
             operation: Operation::Take(1),
-            max_wait: None,
+            waited: None,
             source: Source::Store,
             decision,
             on_error: OnError::Deny,

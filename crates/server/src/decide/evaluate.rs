@@ -7,7 +7,7 @@ use sluicegate_core::{
     Timestamp,
 };
 use sluicegate_rules::{
-    ChargeRequest, ChargeSet, Evaluation, HoldDenial, Match, RuleEvent, RuleOperation, RuleOutcome,
+    ChargeRequest, ChargeSet, Evaluation, HoldDenial, Match, RuleOperation, RuleOutcome,
     hold_answer,
 };
 use smallvec::SmallVec;
@@ -49,12 +49,7 @@ impl Decider {
             self.rules.counters.add(&found.metric, events);
         }
         if self.denial_log.is_some() || self.has_spans {
-            let outcomes = evaluation.outcome().matches.iter();
-            for ((found, mut events), outcome) in evaluation.events().zip(outcomes) {
-                if events.any(RuleEvent::is_denial) {
-                    self.note_rule(rules, (found, outcome), operation, now);
-                }
-            }
+            self.note_rules(rules, &evaluation, operation, now);
         }
         Ok(evaluation.into_outcome())
     }

@@ -5,9 +5,9 @@ use sluicegate_core::Outcome;
 
 use super::*;
 
-const NEVER: Decision = denial(Retry::Never);
+const NEVER: Decision = decision(Retry::Never);
 
-const fn denial(retry: Retry) -> Decision {
+const fn decision(retry: Retry) -> Decision {
     let (limit, remaining, binding) = (2, 1, 0);
     let reset_after = Duration::from_secs(5);
     Decision { outcome: Outcome::Deny { retry }, limit, remaining, reset_after, binding }
@@ -27,15 +27,23 @@ fn log(mode: DashboardMode) -> Arc<DenialLog> {
 
 fn denied<'a>(key: &'a [u8], policy: &'a Policy, decision: &'a Decision) -> DecidedKey<'a> {
     let (operation, on_error) = (Operation::Take(2), OnError::Deny);
-    let (max_wait, source) = (None, Source::Store);
-    DecidedKey { key, policy, operation, max_wait, source, decision, on_error }
+    let (waited, source) = (None, Source::Store);
+    DecidedKey { key, policy, operation, waited, source, decision, on_error }
+}
+
+const fn denial<'a>(
+    time: Timestamp,
+    rule: Option<DenyingRule<'a>>,
+    denied: Option<DecidedKey<'a>>,
+) -> Denial<'a> {
+    Denial { time, rule, denied, also_denied: 0 }
 }
 
 /// Notes a denial of a key under a policy, without facts.
 fn note(log: &DenialLog, key: &[u8], policy: &str, micros: u64) {
     let policy = policy.parse().unwrap();
     let denied = Some(denied(key, &policy, &NEVER));
-    log.note(&Denial { time: at(micros), rule: None, denied }, DenialFacts::default);
+    log.note(&denial(at(micros), None, denied), DenialFacts::default);
 }
 
 /// The lines that are due at `now`, or all.
@@ -96,7 +104,7 @@ fn note_policies_rules_levels_shadow_and_sources_have_lines_of_their_own() {
     ];
     for _ in 0..3 {
         for (rule, denied) in all {
-            log.note(&Denial { time: at(0), rule, denied }, DenialFacts::default);
+            log.note(&denial(at(0), rule, denied), DenialFacts::default);
         }
     }
     let lines = due(&log, None);
@@ -109,23 +117,24 @@ fn line_has_all_members_that_are_known() {
     let log = log(DashboardMode::On);
     let policy: Policy = "fixed-window:9/1h,gcra:2/1s".parse().unwrap();
     let decision =
-        Decision { binding: 1, ..denial(Retry::After(Duration::from_micros(1_500_000))) };
+        Decision { binding: 1, ..decision(Retry::After(Duration::from_micros(1_500_000))) };
     let rule = DenyingRule { name: "api", version: 7, level: Some("user"), shadow: true };
-    let max_wait = Some(Duration::from_millis(20));
-    let denied = DecidedKey { max_wait, ..denied(b"k", &policy, &decision) };
+    let waited = Some(Waited { timeout: Duration::from_millis(20), is_stopped: true });
+    let denied = DecidedKey { waited, ..denied(b"k", &policy, &decision) };
     let usage =
         Usage { used: 4, held: 3, remaining: 1, reset_after: Duration::ZERO, window_counts: None };
     let facts = DenialFacts { usage: Some(usage), ..DenialFacts::default() };
-    log.note(&Denial { time: at(12), rule: Some(rule), denied: Some(denied) }, || facts);
+    let denial = Denial { also_denied: 3, ..denial(at(12), Some(rule), Some(denied)) };
+    log.note(&denial, || facts);
     let [pending] = &log.take_due(None)[..] else { panic!("one line") };
     let line = String::from_utf8(pending.record.line(2, 5)).unwrap();
     assert_eq!(
         line,
         "{\"event\":\"denial\",\"time\":\"2023-11-14T22:13:20.000012Z\",\"count\":2,\"shadow\":true,\
          \"rule\":\"api\",\"rules_version\":7,\"level\":\"user\",\"key\":\"k\",\"operation\":\"take\",\
-         \"cost\":2,\"max_wait_us\":20000,\"policy\":\"fixed-window:9/1h,gcra:2/1s\",\
+         \"cost\":2,\"max_wait_us\":20000,\"stopped\":true,\"policy\":\"fixed-window:9/1h,gcra:2/1s\",\
          \"limit\":\"gcra:2/1s\",\"capacity\":2,\"remaining\":1,\"used\":4,\"held\":3,\
-         \"reset_after_us\":5000000,\"wait_us\":1500000,\"source\":\"store\",\"unrecorded\":5}\n"
+         \"reset_after_us\":5000000,\"wait_us\":1500000,\"source\":\"store\",\"also_denied\":3,\"unrecorded\":5}\n"
     );
 }
 
@@ -159,7 +168,7 @@ fn line_without_facts_or_limit_leaves_members_out() {
     ] {
         let log = log(DashboardMode::On);
         let denied = DecidedKey { source, ..denied(b"k", &policy, &NEVER) };
-        log.note(&Denial { time: at(0), rule: None, denied: Some(denied) }, || facts);
+        log.note(&denial(at(0), None, Some(denied)), || facts);
         let mut expected = common.clone();
         let limits = has_limit.then_some(&limit);
         for members in limits.into_iter().chain([&more]) {
@@ -260,7 +269,7 @@ fn write_full_disk_loses_lines_and_counts_them() {
     assert_eq!((&lines[0]["key"], &lines[0]["unrecorded"]), (&json!("b"), &json!(2)));
 }
 
-/// Both ends of a pipe that nobody reads.
+/// Both ends of a pipe that is not read.
 fn pipe() -> (File, File) {
     let (reader, writer) = std::io::pipe().unwrap();
     (OwnedFd::from(reader).into(), OwnedFd::from(writer).into())
@@ -333,4 +342,62 @@ fn write_named_pipe_that_is_full_does_not_wait() {
     assert_eq!(lines.len() as u64, before.recorded + 1);
     let last = &lines[lines.len() - 1];
     assert_eq!((&last["key"], &last["unrecorded"]), (&json!("after"), &json!(before.lost)));
+}
+
+/// A server wrote it before it was killed. A file without that has no empty line.
+#[test]
+fn write_behind_a_part_of_a_line_begins_a_new_one() {
+    let folder = sluicegate_testing::TempDir::new();
+    for (number, (before, expected)) in
+        [("{\"event\"", "{\"event\"\n"), ("{}\n", "{}\n"), ("", "")].into_iter().enumerate()
+    {
+        let path = folder.path().join(number.to_string());
+        fs::write(&path, before).unwrap();
+        let mut output = Output::open(&DenialOutput::File(path.clone())).unwrap();
+        output.write(b"one\n").unwrap();
+        output.write(b"two\n").unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text, format!("{expected}one\ntwo\n"));
+    }
+}
+
+/// Events of a subscriber.
+#[derive(Clone, Default)]
+struct Events(Arc<Mutex<Vec<tracing::Level>>>);
+
+impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Events {
+    fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
+        self.0.lock().push(*event.metadata().level());
+    }
+}
+
+/// A slow reader takes some lines of each second.
+#[test]
+fn write_lost_lines_in_several_turns_warns_once() {
+    use tracing::Level;
+    use tracing_subscriber::layer::SubscriberExt as _;
+
+    let (mut reader, file) = pipe();
+    let output = Output { shared_pipe: pipe_size(&file), file, is_torn: false };
+    let log = log_to(output, DashboardMode::On);
+    let mut writer = LineWriter::new(Arc::clone(&log), log.output.lock().take().unwrap());
+    let events = Events::default();
+    let subscriber = tracing_subscriber::registry().with(events.clone());
+    tracing::subscriber::with_default(subscriber, || {
+        for turn in 0..5 {
+            let keys = if turn < 3 { MAX_PENDING } else { 1 };
+            for number in 0..keys {
+                note(&log, format!("key{number}").as_bytes(), "gcra:2/1s", 0);
+            }
+            let before = log.counts();
+            writer.write(None);
+            writer.write(None);
+            let after = log.counts();
+            assert!(after.recorded > before.recorded, "some are written");
+            assert_eq!(after.lost > before.lost, turn < 3, "others are lost");
+            let unread = ioctl_fionread(&reader).unwrap();
+            reader.read_exact(&mut vec![0; usize::try_from(unread).unwrap()]).unwrap();
+        }
+    });
+    assert_eq!(*events.0.lock(), [Level::WARN, Level::INFO]);
 }

@@ -12,6 +12,7 @@ use crate::{
     harness::{Running, TempDir, any_port},
     http::client::Client,
     store::on,
+    waiting::wait_in_queue,
 };
 
 /// A log in a folder of its own.
@@ -118,6 +119,7 @@ fn resp_denial_has_one_record() {
         "SG.TAKE wait fixed-window:1/1h",
         "SG.TAKE waitall fixed-window:1/1h",
         "SG.RESERVE reserve gcra:1/1h",
+        "SG.RESERVE never gcra:1/1h",
         "CL.THROTTLE throttle 0 1 3600",
         "INCREX increx UBOUND 1 EX 3600",
         "SG.HOLD hold concurrency:1/1h one",
@@ -132,6 +134,7 @@ fn resp_denial_has_one_record() {
         "SG.WAIT wait fixed-window:1/1h TIMEOUT 1000",
         "SG.TAKEALL 1 waitall fixed-window:1/1h 1 TIMEOUT 1000",
         "SG.RESERVE reserve gcra:1/1h MAXWAIT 1000",
+        "SG.RESERVE never gcra:1/1h COST 2",
         "CL.THROTTLE throttle 0 1 3600",
         "INCREX increx UBOUND 1 EX 3600",
         "SG.HOLD hold concurrency:1/1h two",
@@ -151,12 +154,15 @@ fn resp_denial_has_one_record() {
     });
     let with = |one: &Value, more: &Value| Value::Object(changed(one.clone(), more));
     let waited = json!({"max_wait_us": 1000});
+    let mut never = denied("never", with(&gcra, &json!({"operation": "reserve", "cost": 2})));
+    never.insert("wait_us".to_owned(), Value::Null);
     let expected = [
         denied("hold", held.clone()),
         denied("holdwait", with(&held, &waited)),
         denied("increx", json!({})),
         denied("mtake1", json!({})),
         denied("mtake2", json!({})),
+        never,
         denied("reserve", with(&gcra, &json!({"operation": "reserve", "max_wait_us": 1000}))),
         denied("take", json!({})),
         denied("takeall", json!({})),
@@ -165,6 +171,62 @@ fn resp_denial_has_one_record() {
         denied("waitall", waited),
     ];
     assert_eq!(log.records(server), expected);
+}
+
+/// Each record has the number of the others, so that none says that its own key alone was in the way.
+#[test]
+fn request_that_several_keys_deny_has_linked_records() {
+    let log = Log::new();
+    let server = Running::with(|config| {
+        log.configure(config);
+        config.http.address = Some(any_port());
+    });
+    let mut peer = server.connect();
+    for key in ["a", "b", "c"] {
+        peer.call(&format!("SG.TAKE {key} {WINDOW}"));
+    }
+    let w = WINDOW;
+    peer.call(&format!("SG.TAKEALL 4 a {w} 1 free {w} 1 b {w} 1 c {w} 1"));
+    peer.call(&format!("SG.TAKEALL 2 a {w} 1 b {w} 1 TIMEOUT 1000"));
+    let take = |key: &str| json!({ "key": key, "policy": w });
+    let body = json!({"takes": [take("b"), take("free")]}).to_string();
+    assert_eq!(Client::connect(&server).post("/v1/take_all", &body).status, 429);
+    let two = json!({"also_denied": 2});
+    let waited = json!({"also_denied": 1, "max_wait_us": 1000});
+    let mut expected = vec![
+        denied("a", two.clone()),
+        denied("a", waited.clone()),
+        denied("b", two.clone()),
+        denied("b", waited),
+        denied("b", json!({})),
+        denied("c", two),
+    ];
+    let mut found = log.records(server);
+    for records in [&mut expected, &mut found] {
+        records.sort_by_key(|it| format!("{it:?}"));
+    }
+    assert_eq!(found, expected);
+}
+
+/// The units that it waited for might have come.
+#[test]
+fn request_that_waits_when_the_server_stops_has_a_record_of_that() {
+    let log = Log::new();
+    let server = Running::with(|config| log.configure(config));
+    let mut peer = server.connect();
+    peer.call(&format!("SG.TAKE k {WINDOW}"));
+    peer.call("SG.HOLD h concurrency:1/1h one");
+    let waiters = [
+        wait_in_queue(&server, &format!("SG.WAIT k {WINDOW} TIMEOUT 7200000000"), 1),
+        wait_in_queue(&server, "SG.HOLD h concurrency:1/1h two TIMEOUT 7200000000", 2),
+    ];
+    let waited = json!({"max_wait_us": 7_200_000_000_u64, "stopped": true});
+    let held = json!({
+        "policy": "concurrency:1/1h", "limit": "concurrency:1/1h", "operation": "hold", "held": 1,
+    });
+    let held = Value::Object(changed(held, &waited));
+    assert_eq!(log.records(server), [denied("h", held), denied("k", waited)]);
+    drop(waiters);
 }
 
 /// A pipeline is one batch, with one time.
@@ -289,6 +351,18 @@ rules:
     key: client
     policy: fixed-window:1/1h
     cost: 2
+  - name: first
+    match: {path: '/two/*'}
+    key: client
+    policy: fixed-window:1/1h
+  - name: second
+    match: {path: '/two/*'}
+    levels:
+      - {name: all, key: [], policy: 'fixed-window:1/1h'}
+      - {name: user, key: [client], policy: 'fixed-window:1/1h'}
+  - name: third
+    match: {path: /two/closed}
+    block: true
 ";
 
 /// Of a rule that limits, that blocks, or that would have; with the version of the rules.
@@ -314,6 +388,7 @@ fn gate_denial_by_a_rule_has_one_record() {
     let statuses = paths.map(&mut ask);
     assert_eq!(statuses, [200, 429, 429, 200, 200, 200, 200]);
     assert_eq!(["/tree", "/costly"].map(&mut ask), [429, 429]);
+    assert_eq!(["/two/open", "/two/open", "/two/closed"].map(&mut ask), [200, 429, 429]);
     let of_rule = |name: &str, changes: Value| {
         let rule = json!({"rule": name, "rules_version": 2});
         let key = format!("rule:{name}|203.0.113.7");
@@ -338,10 +413,19 @@ fn gate_denial_by_a_rule_has_one_record() {
     // A cost above the capacity can never pass.
     let mut costly = of_rule("costly", json!({"cost": 2, "remaining": 1, "used": 0}));
     costly.insert("wait_us".to_owned(), Value::Null);
+    // The key of the first, and the levels of the second.
+    let two = json!({"also_denied": 2});
+    let mut second = of_rule("second", two.clone());
+    second.insert("key".to_owned(), "{rule:second}:all".into());
+    second.insert("level".to_owned(), "all".into());
     let expected = [
         block("closed", false),
         costly,
+        of_rule("first", two),
         of_rule("login", json!({})),
+        second,
+        // A block denies before any key is charged.
+        block("third", false),
         tree,
         // The second and the third request of the address, in one second.
         of_rule("tried", json!({"shadow": true, "count": 2})),

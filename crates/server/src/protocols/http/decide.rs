@@ -1,7 +1,5 @@
 //! Decisions: from the body of a request to its response.
 
-use std::time::Duration;
-
 use sluicegate_commands::PolicyText;
 use sluicegate_core::{Answer, KeyedOperation, Operation, Policy, Request, StoreError, Timestamp};
 use sluicegate_headers::RateLimitHeaders;
@@ -17,6 +15,7 @@ use super::{
 };
 use crate::{
     HeaderStyle,
+    denial_log::Waited,
     net::web::RequestBody,
     policies::policy_cache::PolicyId,
     stats::Cause,
@@ -55,23 +54,23 @@ pub(super) async fn one(
     let (prepared, headers) = worker.policies.borrow_mut().pin(id);
     let keyed = KeyedOperation { key: &key, policy: &prepared, operation };
     // Boxed, because most requests are answered above and need no space for it.
-    let (answer, now) = Box::pin(async {
+    let (answer, now, waited) = Box::pin(async {
         match timeout {
-            None => Ok((context.decider.decide(keyed.into(), now).await?, now)),
+            None => Ok((context.decider.decide(keyed.into(), now).await?, now, None)),
             Some(timeout) => {
                 let mut waiting = WaitingRequest::one(keyed, timeout);
                 let bytes = waiting.reserved_bytes();
                 let waited = wait::wait(&context.decider, &mut waiting, worker.stopping());
                 let answer = worker.wait(body, bytes, waited).await?;
-                Ok::<_, Problem>((answer, waiting.decided_at()))
+                Ok::<_, Problem>((answer, waiting.decided_at(), Some(waiting.waited())))
             }
         }
     })
     .await?;
-    Ok(respond(worker, &keyed, &answer, &headers, (style, kind), (now, timeout)))
+    Ok(respond(worker, &keyed, &answer, &headers, (style, kind), (now, waited)))
 }
 
-/// The response to a request that was decided at `now`, after a wait of at most `max_wait` if it waits.
+/// The response to a request that was decided at `now`, after it had `waited`.
 #[inline]
 fn respond(
     worker: &HttpWorker,
@@ -79,10 +78,10 @@ fn respond(
     Answer { decision, source, .. }: &Answer,
     headers: &RateLimitHeaders,
     (style, kind): (HeaderStyle, KeyOperationKind),
-    (now, max_wait): (Timestamp, Option<Duration>),
+    (now, waited): (Timestamp, Option<Waited>),
 ) -> Reply {
     worker.record(keyed.key, *source, decision, Cause::policy(keyed.policy.policy()));
-    worker.context.decider.note(keyed, *source, decision, now, max_wait);
+    worker.context.decider.note(keyed, *source, decision, now, waited);
     let mut data = DecisionReply::new(worker, decision, *source, headers, style);
     data.is_query = kind == KeyOperationKind::Peek;
     reply::decision(&data)

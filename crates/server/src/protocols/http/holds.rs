@@ -37,19 +37,19 @@ pub(super) async fn one(
     let found = find_policy(worker, request.policy()?)?;
     let (policy, headers) = worker.policies.borrow_mut().pin(found);
     let keyed = KeyedOperation { key: &key, policy: &policy, operation };
-    let (answer, now) = match timeout {
+    let (answer, now, waited) = match timeout {
         Some(timeout) => {
             let mut waiting = WaitingRequest::one(keyed, timeout);
             let bytes = waiting.reserved_bytes();
             let waited = wait::wait(&context.decider, &mut waiting, worker.stopping());
-            (worker.wait(body, bytes, waited).await?, waiting.decided_at())
+            (worker.wait(body, bytes, waited).await?, waiting.decided_at(), Some(waiting.waited()))
         }
-        None => (context.decider.decide(keyed.into(), now).await?, now),
+        None => (context.decider.decide(keyed.into(), now).await?, now, None),
     };
     if kind == HoldOperationKind::Hold {
         let cause = Cause::policy(policy.policy());
         worker.record(&key, answer.source, &answer.decision, cause);
-        context.decider.note(&keyed, answer.source, &answer.decision, now, timeout);
+        context.decider.note(&keyed, answer.source, &answer.decision, now, waited);
     }
     let mut data = DecisionReply::new(worker, &answer.decision, answer.source, &headers, style);
     data.is_query = kind != HoldOperationKind::Hold;
@@ -89,23 +89,23 @@ pub(super) async fn take_all(
         operation: operation.with_cost(*cost),
     });
     let operations: Vec<_> = operations.collect();
-    let (answer, now) = match timeout {
+    let (answer, now, waited) = match timeout {
         None => {
             let request = Request::all(&operations).map_err(StoreError::from)?;
-            (context.decider.decide(request, now).await?, now)
+            (context.decider.decide(request, now).await?, now, None)
         }
         Some(timeout) => {
             let mut waiting = WaitingRequest::all(&operations, timeout);
             let bytes = waiting.reserved_bytes();
             let waited = wait::wait(&context.decider, &mut waiting, worker.stopping());
-            (worker.wait(body, bytes, waited).await?, waiting.decided_at())
+            (worker.wait(body, bytes, waited).await?, waiting.decided_at(), Some(waiting.waited()))
         }
     };
     for (it, decision) in operations.iter().zip(answer.each()) {
         let cause = Cause::policy(it.policy.policy());
         worker.stats().record(it.key, answer.source, decision, cause);
-        context.decider.note(it, answer.source, decision, now, timeout);
     }
+    context.decider.note_all(&operations, &answer, now, waited);
     // The headers are those of the key that binds.
     let headers = &policies[answer.key].1;
     let mut data = DecisionReply::new(worker, &answer.decision, answer.source, headers, style);

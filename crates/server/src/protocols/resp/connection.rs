@@ -846,19 +846,19 @@ impl Connection<'_> {
             }
         };
         let (stats, operations) = (self.worker.stats(), request.attempted());
-        let (now, max_wait) = (request.decided_at(), Some(request.timeout()));
+        let (now, waited) = (request.decided_at(), Some(request.waited()));
         let writer = &mut Writer::new(&mut self.out, self.session.version);
         match (answer, repeated) {
             (Ok(answer), Some(repeated)) => {
                 let answered = (&answer, &repeated);
-                answer_all(&operations, answered, self.worker, (now, max_wait), writer);
+                answer_all(&operations, answered, self.worker, (now, waited), writer);
             }
             (Ok(answer), None) => {
                 stats.decided(answer.source, &answer.decision);
                 for it in operations {
                     let cause = Cause::policy(it.policy.policy());
                     stats.sampler.note(it.key, &answer.decision, cause);
-                    shared.decider.note(&it, answer.source, &answer.decision, now, max_wait);
+                    shared.decider.note(&it, answer.source, &answer.decision, now, waited);
                 }
                 writer.integers(&answer.decision.to_integers());
             }

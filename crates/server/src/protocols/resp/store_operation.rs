@@ -5,8 +5,6 @@
 //! everything that was read has been parsed. Deferred operations are applied one after the other, and each reply is
 //! inserted where it belongs among those of the batch.
 
-use std::time::Duration;
-
 use futures_util::FutureExt;
 use sluicegate_commands::{EntryReply, RepeatedKeys, write_all};
 use sluicegate_core::{Answer, Entry, KeyedOperation, Operation, Request, StoreError, Timestamp};
@@ -20,7 +18,7 @@ use super::{
     worker::RespWorker,
 };
 use crate::{
-    budgets::turn::Turn, decide::Decider, stats::Cause, store::error_reply,
+    budgets::turn::Turn, decide::Decider, denial_log::Waited, stats::Cause, store::error_reply,
     telemetry::record_decision,
 };
 
@@ -141,12 +139,12 @@ async fn apply_all(
     Ok(())
 }
 
-/// Counts what was decided about several keys, at `now`, after a wait of at most `max_wait` if the request waits, and replies.
+/// Counts what was decided about several keys, at `now`, after the request had `waited`, and replies.
 pub(super) fn answer_all(
     operations: &[KeyedOperation<'_>],
     (answer, repeated): (&Answer, &RepeatedKeys),
     worker: &RespWorker,
-    (now, max_wait): (Timestamp, Option<Duration>),
+    (now, waited): (Timestamp, Option<Waited>),
     writer: &mut Writer<'_>,
 ) {
     let stats = worker.stats();
@@ -154,8 +152,8 @@ pub(super) fn answer_all(
     for (it, decision) in operations.iter().zip(answer.each()) {
         stats.decided(answer.source, decision);
         stats.sampler.note(it.key, decision, Cause::policy(it.policy.policy()));
-        worker.shared.decider.note(it, answer.source, decision, now, max_wait);
     }
+    worker.shared.decider.note_all(operations, answer, now, waited);
     write_all(answer, repeated, &mut RespReply(writer));
 }
 
