@@ -43,9 +43,10 @@ pub(crate) struct AnsweredOperation<'a> {
     /// For how long its process was paused since then.
     pub(crate) paused: u64,
     pub(crate) result: &'a Result<Answer, StoreError>,
-    /// The earliest and the latest reading of the clock of the process since it was sent, and the clock of the server.
+    /// The earliest and the latest reading of the clock of the process since it was sent.
     pub(crate) readings: (Timestamp, Timestamp),
-    pub(crate) server_time: Timestamp,
+    /// The clock of the server when it was sent, and when it was answered.
+    pub(crate) server_times: [Timestamp; 2],
     /// The answers of the oracle to a peek in place of the take: when it was sent, and when a cached denial came back.
     pub(crate) by_oracle: [Option<Decision>; 2],
 }
@@ -388,19 +389,23 @@ impl CheckState {
                         decision: &answer.decision,
                         event: answered.event,
                         readings: answered.readings,
-                        server_time: answered.server_time,
+                        server_time: answered.server_times[1],
                         by_oracle: answered.by_oracle.iter().flatten().any(|it| !it.allowed()),
                     },
                     max_age,
                 );
             }
+            // A lease may decide before other requests of the same call are answered.
             (Source::Lease, Kind::Take(_))
-                if key.outlives_window(answered.number, answered.server_time) =>
+                if key.outlives_window(
+                    answered.number,
+                    answered.server_times[usize::from(answered.is_alone)],
+                ) =>
             {
                 return Some("safety: a unit of one window is used in the next");
             }
             (Source::Lease, Kind::Take(cost)) if settings.lease > 1 && answer.allowed() => {
-                key.admitted.admit(now, answered.server_time, cost.into());
+                key.admitted.admit(now, answered.server_times[1], cost.into());
             }
             (Source::Fallback, kind) => {
                 if is_calm {

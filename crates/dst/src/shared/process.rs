@@ -68,8 +68,9 @@ struct SendState {
     is_alone: bool,
     /// The key then, if units were to be taken.
     key: Option<KeyMoment>,
-    /// The node that decides on it.
+    /// The node that decides on it, and its clock.
     node: usize,
+    server_time: Timestamp,
 }
 
 /// A running process.
@@ -327,8 +328,9 @@ impl Process {
         let event = self.checks.requested(process, key, kind, is_alone);
         let is_take = matches!(operation, Operation::Take(_));
         let (at, node) = (self.moment(), host.servers.owner(key));
+        let server_time = host.servers.time_of(key);
         let (reading, key) = (host.clock.next(), is_take.then(|| host.servers.moment(key)));
-        SendState { at, event, reading, is_alone, key, node }
+        SendState { at, event, reading, is_alone, key, node, server_time }
     }
 
     fn log_answer(&self, operations: &[KeyedOperation<'_>], result: &Result<Answer, StoreError>) {
@@ -373,7 +375,7 @@ impl Process {
             paused: self.moment().closed_for - sent.at.closed_for,
             result,
             readings: (sent.reading, host.clock.latest()),
-            server_time: host.servers.time_of(key),
+            server_times: [sent.server_time, host.servers.time_of(key)],
             by_oracle,
         });
     }

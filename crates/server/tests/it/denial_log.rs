@@ -182,30 +182,26 @@ fn request_that_several_keys_deny_has_linked_records() {
         config.http.address = Some(any_port());
     });
     let mut peer = server.connect();
-    for key in ["a", "b", "c"] {
+    for key in ["a", "b", "c", "d", "e", "f"] {
         peer.call(&format!("SG.TAKE {key} {WINDOW}"));
     }
     let w = WINDOW;
     peer.call(&format!("SG.TAKEALL 4 a {w} 1 free {w} 1 b {w} 1 c {w} 1"));
-    peer.call(&format!("SG.TAKEALL 2 a {w} 1 b {w} 1 TIMEOUT 1000"));
+    peer.call(&format!("SG.TAKEALL 2 d {w} 1 e {w} 1 TIMEOUT 1000"));
     let take = |key: &str| json!({ "key": key, "policy": w });
-    let body = json!({"takes": [take("b"), take("free")]}).to_string();
+    let body = json!({"takes": [take("f"), take("free")]}).to_string();
     assert_eq!(Client::connect(&server).post("/v1/take_all", &body).status, 429);
     let two = json!({"also_denied": 2});
     let waited = json!({"also_denied": 1, "max_wait_us": 1000});
-    let mut expected = vec![
+    let expected = [
         denied("a", two.clone()),
-        denied("a", waited.clone()),
         denied("b", two.clone()),
-        denied("b", waited),
-        denied("b", json!({})),
         denied("c", two),
+        denied("d", waited.clone()),
+        denied("e", waited),
+        denied("f", json!({})),
     ];
-    let mut found = log.records(server);
-    for records in [&mut expected, &mut found] {
-        records.sort_by_key(|it| format!("{it:?}"));
-    }
-    assert_eq!(found, expected);
+    assert_eq!(log.records(server), expected);
 }
 
 /// The units that it waited for might have come.
@@ -457,7 +453,7 @@ fn envoy_denial_has_one_record() {
         config.rules = vec![path];
     });
     let mut taken = request(vec![descriptor(&[("user", "a")]), descriptor(&[("tried", "a")])]);
-    for hits in [1, 2, 2] {
+    for hits in [1, 2] {
         taken.hits_addend = hits;
         service.should_rate_limit(taken.clone()).unwrap();
     }
@@ -489,8 +485,8 @@ fn envoy_denial_has_one_record() {
     let banned = [rule, version, shadow, none.clone(), none.clone(), none.clone(), "block".into()];
     let expected = [
         (json!(1), banned),
-        taken("shop.tried".into(), 2, (2, 3)),
-        taken("shop.user".into(), 2, (2, 3)),
+        taken("shop.tried".into(), 1, (2, 3)),
+        taken("shop.user".into(), 1, (2, 3)),
         taken(none, 1, (1, 2)),
     ];
     assert_eq!(found, expected);
