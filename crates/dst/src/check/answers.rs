@@ -197,7 +197,7 @@ impl Checks {
         let problem = match answered.result {
             Ok(answer) => {
                 *state.answers.entry((answered.number, answer.source.as_str())).or_default() += 1;
-                state.check_answer(now, answered, answer, Duration::from_millis(self.denial_cache))
+                state.check_answer(now, answered, answer, (self.deadline, self.denial_cache))
             }
             Err(StoreError::Timeout(_) | StoreError::Unavailable(_)) => {
                 let fails = || answered.policy.settings().on_error == OnError::Fail;
@@ -332,9 +332,12 @@ impl CheckState {
         now: u64,
         answered: &AnsweredOperation<'_>,
         answer: &Answer,
-        max_age: Duration,
+        (deadline, max_age): (u64, u64),
     ) -> Option<&'static str> {
-        let is_calm = self.is_calm_at(now, answered.process, answered.sent);
+        let has_time = answered.is_alone || now < answered.sent + deadline;
+        let is_calm = self.is_calm_at(now, answered.process, answered.sent)
+            && (has_time || !self.is_moving([answered.key], answered.sent));
+        let max_age = Duration::from_millis(max_age);
         let key = self.keys.get_mut(answered.key)?;
         let settings = answered.policy.settings();
         if let (Source::Store | Source::Lease, Kind::Take(cost), true) =
@@ -679,19 +682,23 @@ impl CheckState {
     }
 
     /// Whether an answer now must be one of the store. Keys whose slot moves have none if they are at two nodes. In several
-    /// slots, they may need more redirections than there is time for.
+    /// slots, they may need more redirections than there is time for, as may the requests of a call that lease.
     pub(super) fn is_calm_multi_key(
         &self,
         now: u64,
         answered: &AnsweredMultiKey<'_>,
         deadline: u64,
     ) -> bool {
-        let is_moving = |key: &[u8]| {
-            self.keys.get(key).is_some_and(|it| it.migrating_until >= answered.sent.max(1))
-        };
         let has_time = answered.in_turn && now < answered.sent + deadline;
+        let keys = answered.operations.iter().map(|it| it.key);
         self.is_calm_at(now, answered.process, answered.sent)
-            && (has_time || !answered.operations.iter().any(|it| is_moving(it.key)))
+            && (has_time || !self.is_moving(keys, answered.sent))
+    }
+
+    /// Whether the slot of a key has moved since a request was sent.
+    fn is_moving<'k>(&self, keys: impl IntoIterator<Item = &'k [u8]>, sent: u64) -> bool {
+        let until = |key| self.keys.get(key).map_or(0, |it| it.migrating_until);
+        keys.into_iter().any(|key| until(key) >= sent.max(1))
     }
 }
 
