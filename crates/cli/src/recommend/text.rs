@@ -250,11 +250,19 @@ fn notes(found: &Recommendation) -> Vec<String> {
             found.keys()
         ));
     }
-    if found.attackers * MANY_ATTACKERS > found.keys() && found.keys() >= MIN_KEYS {
+    let are_many = found.attackers * MANY_ATTACKERS > found.keys() && found.keys() >= MIN_KEYS;
+    let have_volume = found.heaviest.iter().any(|it| it.evidence.volume);
+    if found.attackers > 0 && (are_many || !have_volume) {
+        let fact = match are_many {
+            true => format!(
+                "{} of the keys look like an attack",
+                percent(found.attackers, found.keys())
+            ),
+            false => "no key listed as an attack looks like a machine by its volume".to_owned(),
+        };
         notes.push(format!(
-            "{} of the keys look like an attack: these may be customers, pages that load something every few seconds, \
-             or addresses that many people share",
-            percent(found.attackers, found.keys())
+            "{fact}: these may be customers, monitors, pages that load something every few seconds, or addresses that \
+             many people share"
         ));
     }
     if length < DAY {
@@ -287,9 +295,13 @@ fn reasons(found: &Recommendation, named: &Outcome, why: Named) -> String {
         let share = percent(it.attack_requests, found.attack_requests);
         format!("{} denies the most, {}, {share}", it.policy, it.attack_requests)
     });
+    let of_keys = match found.attackers {
+        0 | 1 => String::new(),
+        all => format!(", of {} of its {all} keys", named.attackers),
+    };
     match why {
         Named::DeniesAttack => format!(
-            "It denies {} of the attack's {total}, {}, and {denies}. Of the harmless candidates, {strictest}; \
+            "It denies {} of the attack's {total}, {}{of_keys}, and {denies}. Of the harmless candidates, {strictest}; \
              of those that deny at least 90 % as many, the recommended one admits the most in ten minutes.{lower}",
             named.attack_requests,
             percent(named.attack_requests, found.attack_requests),
@@ -457,6 +469,7 @@ mod tests {
         policy: String,
         family: String,
         limit: u64,
+        keys: u64,
         ten_minutes: u64,
         of_attack: u64,
         is_harmless: bool,
@@ -477,6 +490,7 @@ mod tests {
                 policy: cells[0].to_owned(),
                 family,
                 limit,
+                keys: numbers[0],
                 ten_minutes: burst + if is_hour { limit.div_ceil(6) } else { 10 * limit },
                 of_attack: numbers.get(4).copied().unwrap_or(0),
                 is_harmless: cells.last() == Some(&"yes"),
@@ -540,6 +554,10 @@ mod tests {
             return "not stopped";
         }
         assert_eq!(number(" It denies ", " of the attack's "), Some(named.of_attack), "{text}");
+        let of_keys =
+            between(last, " %, of ", " of its ").map_or(1, |it| it.parse::<u64>().unwrap());
+        let of_others = denied.split(' ').next().unwrap().parse::<u64>().unwrap();
+        assert_eq!(of_keys + of_others, named.keys, "{text}");
         assert!(most * 4 >= total && named.of_attack * 10 >= most * 9, "{text}");
         let mut enough = harmless().filter(|it| it.of_attack * 10 >= most * 9);
         assert!(enough.all(|it| it.ten_minutes <= named.ten_minutes), "{text}");

@@ -419,8 +419,15 @@ fn recommend_many_keys_like_an_attack_are_doubted() {
     assert!(out.contains(" % of the keys look like an attack: these may be customers, "), "{out}");
     let mut log = people(&mut Random(1));
     log.steady(&mut Random(1), STUFFER, [0, 60 * MINUTE], [200, 0]);
-    let out = output(&["recommend", "-"], log.text());
+    let out = output(&["recommend", "-"], Log(log.0.clone()).text());
     assert!(!out.contains("these may be customers"), "{out}");
+    // A monitor, without the flood.
+    log.0.retain(|(_, client, _)| client != STUFFER);
+    log.steady(&mut Random(1), SCRAPERS[0], [0, 60 * MINUTE], [2000, 0]);
+    let out = output(&["recommend", "-"], log.text()).replace('\n', " ");
+    let doubt =
+        "no key listed as an attack looks like a machine by its volume: these may be customers, ";
+    assert!(out.contains(doubt), "{out}");
 }
 
 #[test]
