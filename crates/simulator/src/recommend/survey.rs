@@ -248,7 +248,7 @@ mod tests {
     fn survey_length_is_without_long_pauses() {
         let hour = as_micros(HOUR);
         let mut trace = "t_us,key,cost\n".to_owned();
-        let times = [0, 40 * hour, 40 * hour + 7, 41 * hour + 6, 42 * hour + 6, 1 << 53];
+        let times = [0, 40 * hour, 40 * hour + 7, 41 * hour + 6, 42 * hour + 6, 1 << 52];
         times.iter().for_each(|at| trace += &format!("{at},a,1\n"));
         let mut survey = Survey::new();
         for_each_event(&trace, |event| survey.add(event));
