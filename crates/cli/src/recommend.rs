@@ -36,14 +36,15 @@ pub(crate) fn recommend(options: &Recommend) -> anyhow::Result<()> {
     options.input.warn_of_late_traffic();
     let recommendation = read(&options.input, trace.as_deref())?;
     let mut out = output();
-    text::print(&recommendation, &mut out)?;
+    let terminal = terminal();
+    text::print(&recommendation, terminal.columns, &mut out)?;
     let figure = || picture::figure(&recommendation);
     match plot {
-        Some(Plot::Terminal) => write!(out, "\n{}", terminal().draw(&figure()))?,
+        Some(Plot::Terminal) => write!(out, "\n{}", terminal.draw(&figure()))?,
         Some(Plot::File(path)) => write_file(&path, &sluicegate_plot::svg(&figure()))?,
         None => {}
     }
-    text::print_named(&recommendation, env::args_os().skip(2), &mut out)
+    text::print_named(&recommendation, terminal.columns, env::args_os().skip(2), &mut out)
 }
 
 /// Reads the input once.

@@ -238,6 +238,12 @@ impl<'a> Origins<'a> {
         if let Some(meant) = meant(name, &options) {
             return self.unknown("option", word, Some(&format!("--{meant}")));
         }
+        if name == "policy" && command.get_name() == "recommend" {
+            return anyhow!(
+                "unknown option `{word}`: `recommend` chooses among candidates of its own; to replay a policy, use \
+                 `sluicegate simulate --policy`"
+            );
+        }
         if self.command.find_subcommand(name).is_some() {
             return anyhow!("unknown option `{word}`: expected the command `{name}` without `--`");
         }

@@ -10,10 +10,10 @@ use std::fmt::Write;
 
 use self::{
     area::Area,
-    element::{RIGHT, WIDTH, tenths, text, x},
+    element::{RIGHT, WIDTH, bar, tenths, text, x},
 };
 use crate::{
-    figure::{Figure, Plot, Row, Shape, Size},
+    figure::{Figure, Plot, Role, Row, Shape, Size},
     labels::{Anchor, width},
     text::escape,
 };
@@ -83,6 +83,10 @@ fn legend(out: &mut String, figure: &Figure, mut y: u64) -> u64 {
         }
         let (left, top) = (tenths(x), tenths(y - 110));
         let _ = match shape {
+            Shape::Bars if role == Role::Delayed => {
+                let bars = [0, 60, 120].map(|at| bar(role, [x + at, y + 10], 30, 120)).concat();
+                writeln!(out, "<path class=\"{class}\" d=\"{bars}\"/>")
+            }
             Shape::Bars => {
                 let bar =
                     format!("<path class=\"{class}\" d=\"M{left} {top}v12h3v-12zm6 0v12h3v-12z");

@@ -1,6 +1,6 @@
 //! A figure in characters.
 //!
-//! Denied requests are dotted and allowed ones are solid: a terminal without colours shows the difference.
+//! Denied requests are dotted, delayed ones are dashed, and other bars are solid: a terminal without colours shows the difference.
 
 use std::fmt::Write;
 
@@ -51,6 +51,7 @@ impl Terminal {
         for (role, name, shape) in figure.legend() {
             let sample = match (shape, role) {
                 (Shape::Bars, Role::Denied) => "⢕⢕",
+                (Shape::Bars, Role::Delayed) => "⣤⣤",
                 (Shape::Bars | Shape::Above, _) => "⣿⣿",
                 (Shape::Line, Role::Bound) => "⠂⠂",
                 (Shape::Step | Shape::Line, _) => "⠒⠒",
@@ -107,7 +108,7 @@ fn edges(figure: &Figure, plot: &Plot, canvas: &mut Canvas) {
     let width = u64::try_from(canvas.width()).unwrap_or(u64::MAX);
     for edge in &plot.edges {
         let x = usize::try_from(place(edge.at, figure.length(), width)).unwrap_or(0);
-        for y in (0..canvas.height()).step_by(2) {
+        for y in (0..canvas.height()).step_by(4) {
             canvas.set(x.min(canvas.width() - 1), y, Role::Bound);
         }
     }
@@ -131,8 +132,12 @@ fn bars(figure: &Figure, plot: &Plot, canvas: &mut Canvas) {
             let low = dot(base, plot.top(), canvas.height());
             base = base.saturating_add(value);
             let high = dot(base, plot.top(), canvas.height());
-            let dotted = series.role == Role::Denied;
-            for y in (low..high).filter(|y| !dotted || y % 2 == 0) {
+            let is_drawn = |y: &usize| match series.role {
+                Role::Denied => y.is_multiple_of(2),
+                Role::Delayed => (y - low) % 4 < 2,
+                _ => true,
+            };
+            for y in (low..high).filter(is_drawn) {
                 canvas.set(x, y, series.role);
             }
         }
@@ -287,6 +292,24 @@ mod tests {
         let trimmed: String =
             stripped.lines().map(|line| format!("{}\n", line.trim_end())).collect();
         assert_eq!(trimmed, plain);
+    }
+
+    #[test]
+    fn draw_bars_of_each_role_without_colours_are_different() {
+        let bars = |role, at: usize| {
+            let mut values = vec![0; 3];
+            values[at] = 9;
+            Series { name: "requests", role, shape: Shape::Bars, values }
+        };
+        let roles = [Role::Admitted, Role::Delayed, Role::Denied];
+        let series = roles.into_iter().enumerate().map(|(at, role)| bars(role, at)).collect();
+        let row = Row { plots: vec![Plot { series, ..Plot::default() }], ..Row::default() };
+        let figure = Figure { width: 1, rows: vec![row], ..Figure::default() };
+        let drawn = Terminal { columns: 40, colour: false }.draw(&figure);
+        assert!(drawn.starts_with("⣿⣿ requests   ⣤⣤ requests   ⢕⢕ requests\n"), "{drawn}");
+        let bottom = drawn.lines().rfind(|line| line.contains('┤')).unwrap();
+        let bars: Vec<char> = bottom.chars().filter(|it| ('⠁'..='⣿').contains(it)).collect();
+        assert_eq!(bars, ['⡇', '⡄', '⡂'], "{drawn}");
     }
 
     #[test]

@@ -58,8 +58,9 @@ pub use log::{
     Broken, DurationField, KeyTemplate, LateLines, LogError, LogFault, LogFormat, LogReader,
 };
 pub use recommend::{
-    ATTACK_REQUESTS, Attacker, DeniedKey, EVEN_GAPS, EVEN_SHARE, Evidence, LONG, MIN_KEYS,
-    MIN_LENGTH, Named, Outcome, PAUSE, Percentiles, Point, Recommendation, Survey, VOLUME_FACTOR,
+    ATTACK_REQUESTS, Attacker, DeniedKey, EVEN_GAPS, EVEN_SHARE, Evidence, LONG, LONG_PAUSE,
+    LONG_PER_HOUR, MIN_KEYS, MIN_LENGTH, Named, Outcome, PAUSE, Percentiles, Point, Recommendation,
+    Survey, VOLUME_FACTOR,
 };
 pub use report::{Report, Totals, periods};
 pub use rows::{HEADER, Rows};

@@ -10,8 +10,8 @@ mod profile;
 mod survey;
 
 pub use choice::{
-    Attacker, DeniedKey, Evidence, MIN_KEYS, MIN_LENGTH, Named, Outcome, Percentiles, Point,
-    Recommendation,
+    Attacker, DeniedKey, Evidence, LONG_PER_HOUR, MIN_KEYS, MIN_LENGTH, Named, Outcome,
+    Percentiles, Point, Recommendation,
 };
 pub use profile::{ATTACK_REQUESTS, EVEN_GAPS, EVEN_SHARE, LONG, PAUSE, VOLUME_FACTOR};
-pub use survey::Survey;
+pub use survey::{LONG_PAUSE, Survey};

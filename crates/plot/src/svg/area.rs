@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, ops::RangeInclusive};
 
-use super::element::{LEFT, RIGHT, WIDTH, tenths, text, x};
+use super::element::{LEFT, RIGHT, WIDTH, bar, tenths, text, x};
 use crate::{
     figure::{Figure, Plot, Series, Shape, Size},
     labels::{Anchor, Labels},
@@ -84,8 +84,7 @@ impl Area<'_> {
             *base = base.saturating_add(*value);
             let high = low - (bottom - place(*base, total, high));
             let middle = u64::midpoint(self.edge(index), self.edge(index + 1));
-            let (left, wide, high) = (tenths(middle - wide / 2), tenths(wide), tenths(high));
-            let _ = write!(path, "M{left} {}h{wide}v-{high}h-{wide}z", tenths(low));
+            path += &bar(series.role, [middle - wide / 2, low], wide, high);
         }
         self.path(out, series.role.class(), &path);
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sluicegate_core::{Gcra, GcraName, Limit, Policy, as_micros};
 
 const MINUTE: Duration = Duration::from_secs(60);
-const HOUR: Duration = Duration::from_secs(3600);
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 /// Units per period, in steps of 1.5 to 2.
 const LIMITS: [u32; 21] = [
     5, 10, 20, 30, 60, 100, 200, 300, 600, 1000, 2000, 3000, 6000, 10_000, 20_000, 30_000, 60_000,
@@ -42,6 +42,15 @@ pub(crate) enum Family {
 impl Family {
     const ALL: [Self; 3] = [Self::Minute, Self::LargeBurst, Self::Hour];
 
+    /// The policies, with `N` for their size.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Minute => "gcra:N/1m",
+            Self::LargeBurst => "gcra:N/1m:burst=5N",
+            Self::Hour => "gcra:N/1h",
+        }
+    }
+
     /// The traffic that shows what a candidate does: twice as long as an unused key takes to spend its quota.
     pub(crate) const fn needs(self) -> Duration {
         match self {
@@ -75,20 +84,15 @@ impl Candidate {
         as_micros(self.gcra.period()) / u64::from(self.gcra.limit())
     }
 
-    /// Upper bound on the units that pass in any ten minutes.
-    pub(crate) fn ten_minutes(&self) -> u64 {
-        let limit = u64::from(self.gcra.limit());
-        let refilled = match self.family {
-            Family::Minute | Family::LargeBurst => 10 * limit,
-            Family::Hour => limit.div_ceil(6),
-        };
-        u64::from(self.gcra.burst()) + refilled - 1
+    /// Upper bound on the units that pass in any interval of that length, which is not zero.
+    pub(crate) fn admits(&self, length: Duration) -> u64 {
+        u64::from(self.gcra.burst()) + as_micros(length).div_ceil(self.interval()) - 1
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::profile::LONG, *};
 
     #[test]
     fn candidates_have_intervals_of_whole_microseconds() {
@@ -104,17 +108,17 @@ mod tests {
         assert_eq!(all.len(), LIMITS.len() * Family::ALL.len());
         for family in all.chunk_by(|one, next| one.family == next.family) {
             assert_eq!(family.len(), LIMITS.len());
-            assert!(family.is_sorted_by_key(Candidate::ten_minutes));
+            assert!(family.is_sorted_by_key(|it| it.admits(LONG)));
         }
-        for (index, policy, ten_minutes) in [
-            (4, "gcra:60/1m", 659),
-            (25, "gcra:60/1m:burst=300", 899),
-            (46, "gcra:60/1h", 69),
-            (47, "gcra:100/1h", 116),
+        for (index, policy, ten_minutes, hour) in [
+            (4, "gcra:60/1m", 659, 3659),
+            (25, "gcra:60/1m:burst=300", 899, 3899),
+            (46, "gcra:60/1h", 69, 119),
+            (47, "gcra:100/1h", 116, 199),
         ] {
             let candidate = &all[index];
             assert_eq!(candidate.policy.to_string(), policy);
-            assert_eq!(candidate.ten_minutes(), ten_minutes);
+            assert_eq!([LONG, HOUR].map(|it| candidate.admits(it)), [ten_minutes, hour]);
         }
     }
 }

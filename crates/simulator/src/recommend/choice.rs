@@ -9,9 +9,9 @@ use std::{
 use sluicegate_core::Policy;
 
 use super::{
-    candidates::{Candidate, Family},
+    candidates::{Candidate, Family, HOUR},
     key_sample::Sampled,
-    profile::{ATTACK_REQUESTS, VOLUME_FACTOR},
+    profile::{ATTACK_REQUESTS, LONG, VOLUME_FACTOR},
     survey::{KeyRecord, Survey},
 };
 
@@ -20,10 +20,15 @@ pub const MIN_KEYS: u64 = 50;
 /// Shortest traffic for which a candidate is named: limits per minute count a minute.
 pub const MIN_LENGTH: Duration = Duration::from_secs(60);
 
-/// A candidate may deny one of this number of keys that do not look like an attack.
+/// How often [`LONG`] is in an hour.
+pub const LONG_PER_HOUR: u64 = HOUR.as_secs() / LONG.as_secs();
+
+/// A harmless candidate may deny one of this number of keys that do not look like an attack.
 const ONE_OF: u64 = 1000;
-/// The named candidate denies at least this share of what the best one denies of an attack, in per cent.
+/// The named candidate denies at least this share of what the strictest one denies of an attack, in per cent.
 const ENOUGH: u64 = 90;
+/// A candidate that denies a smaller share of the requests of an attack does not help, in per cent.
+const HELPS: u64 = 25;
 /// Maximum number of keys that are listed.
 const MAX_LISTED: usize = 10;
 
@@ -54,25 +59,30 @@ pub struct Recommendation {
     pub volume: u64,
     /// The requests in ten minutes that make a machine look like an attack.
     pub attack: u64,
+    /// The units that a harmless candidate admits in an hour at least: as many as the p90 of `busiest`, all the time.
+    pub pace: u64,
     /// The keys that look like an attack, those with the most requests first; at most 10.
     pub heaviest: Vec<Attacker>,
     /// Some candidates, the least generous first.
     pub outcomes: Vec<Outcome>,
-    /// Which of them to use, and why. `None` if every candidate denies too many keys, and for traffic of less than
-    /// [`MIN_LENGTH`].
+    /// Which of them to use, and why. `None` if no candidate is harmless, and for traffic of less than [`MIN_LENGTH`].
     pub named: Option<(usize, Named)>,
+    /// Which of them denies the most requests of an attack of all that are harmless. `None` if none of those denies any.
+    pub strictest: Option<usize>,
     /// Each key that was followed.
     pub points: Vec<Point>,
+    length: Duration,
 }
 
 /// Why a candidate is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Named {
-    /// Nothing looks like an attack: it is the lowest limit that denies few keys.
+    /// No key looks like an attack: it is the lowest harmless limit `gcra:N/1m`.
     NoAttack,
-    /// It denies most of an attack, and few other keys.
+    /// Of the harmless candidates that deny 90 % as many requests of the attack as the strictest of them, it admits the most
+    /// in ten minutes.
     DeniesAttack,
-    /// No candidate that denies few other keys denies any request of the attack: it is the lowest limit of those.
+    /// No harmless candidate denies a quarter of the requests of the attack: it is the lowest harmless limit `gcra:N/1m`.
     SparesAttack,
 }
 
@@ -120,6 +130,10 @@ pub struct Outcome {
     pub policy: Policy,
     /// Upper bound on the units that it admits in any ten minutes.
     pub ten_minutes: u64,
+    /// The same in any hour.
+    pub hour: u64,
+    /// Whether it denies at most 0.1 % of the keys that do not look like an attack, and admits an hour at the pace of people.
+    pub is_harmless: bool,
     /// Number of keys of which it denies any request.
     pub keys: u64,
     /// Those that look like people.
@@ -194,22 +208,25 @@ impl Recommendation {
         let count = |of: &dyn Fn(&Classified<'_>) -> bool| {
             keys.iter().filter(|key| of(key)).map(|key| key.weight).sum::<u64>()
         };
-        let length = length(survey.times);
+        let length = Duration::from_micros(survey.length);
+        let others = count(&|key| !key.is_attack);
+        let pace = usual.busiest.p90 * LONG_PER_HOUR;
         let all: Vec<Outcome> = survey
             .candidates
             .iter()
             .enumerate()
             .filter(|(_, candidate)| candidate.family.needs() <= length)
-            .map(|(index, candidate)| Outcome::new(candidate, index, &keys))
+            .map(|(index, candidate)| Outcome::new(candidate, index, &keys).judged(others, pace))
             .collect();
-        let attackers = count(&|key| key.is_attack);
-        let chosen = choose(&all, count(&|key| !key.is_attack), attackers);
-        let shown = shown(&all, chosen.map(|(index, _)| index));
+        let attack_keys = keys.iter().filter(|key| key.is_attack);
+        let attack_requests = attack_keys.map(|key| key.record.profile.requests()).sum();
+        let strictest = strictest(&all);
+        let chosen = choose(&all, strictest, attack_requests);
+        let shown = shown(&all, chosen.map(|(index, _)| index), strictest);
         let named = chosen.filter(|_| length >= MIN_LENGTH);
         let position = |index: usize| shown.iter().position(|it| *it == index);
         let candidate = named.map(|(index, _)| all[index].candidate);
         let points = keys.iter().filter(|key| key.weight > 0);
-        let attack_keys = keys.iter().filter(|key| key.is_attack);
         Self {
             requests: survey.requests,
             others: survey.others,
@@ -217,22 +234,25 @@ impl Recommendation {
             one_of: survey.keys.share(),
             people: count(&|key| !key.evidence.is_machine()),
             machines: count(&|key| key.evidence.is_machine()),
-            attackers,
-            attack_requests: attack_keys.map(|key| key.record.profile.requests()).sum(),
+            attackers: count(&|key| key.is_attack),
+            attack_requests,
             busiest: usual.busiest,
             volume: usual.volume,
             attack: usual.attack,
+            pace,
             heaviest: heaviest(&keys, candidate),
             outcomes: shown.iter().map(|index| all[*index].clone()).collect(),
             named: named.and_then(|(index, why)| Some((position(index)?, why))),
+            strictest: strictest.and_then(position),
             points: points.map(|key| Point::new(key, candidate)).collect(),
+            length,
         }
     }
 
-    /// The time from the first to the last request.
+    /// The time from the first to the last request, without pauses of [`LONG_PAUSE`](super::LONG_PAUSE) or more.
     #[must_use]
-    pub fn length(&self) -> Duration {
-        length(self.times)
+    pub const fn length(&self) -> Duration {
+        self.length
     }
 
     /// Number of keys.
@@ -247,7 +267,13 @@ impl Recommendation {
         self.named.and_then(|(index, _)| self.outcomes.get(index))
     }
 
-    /// The next lower candidate with the same period and the same kind of burst.
+    /// The harmless candidate that denies the most requests of an attack, if it denies any.
+    #[must_use]
+    pub fn strictest(&self) -> Option<&Outcome> {
+        self.strictest.and_then(|index| self.outcomes.get(index))
+    }
+
+    /// The next lower candidate of the same [family](Outcome::family).
     #[must_use]
     pub fn next_lower(&self) -> Option<&Outcome> {
         let named = self.named()?;
@@ -303,7 +329,9 @@ impl Outcome {
         };
         Self {
             policy: candidate.policy.clone(),
-            ten_minutes: candidate.ten_minutes(),
+            ten_minutes: candidate.admits(LONG),
+            hour: candidate.admits(HOUR),
+            is_harmless: false,
             keys: count(|_| true),
             people: count(|key| !key.evidence.is_machine()),
             machines: count(|key| key.evidence.is_machine()),
@@ -316,6 +344,18 @@ impl Outcome {
             limit: candidate.gcra.limit(),
             family: candidate.family,
         }
+    }
+
+    /// With the fact whether it is harmless to that many keys that do not look like an attack.
+    fn judged(mut self, others: u64, pace: u64) -> Self {
+        self.is_harmless = self.other_keys() * ONE_OF <= others && self.hour >= pace;
+        self
+    }
+
+    /// The candidates that it is one of, with `N` for their size.
+    #[must_use]
+    pub const fn family(&self) -> &'static str {
+        self.family.text()
     }
 
     /// Number of keys that do not look like an attack, of which it denies any request.
@@ -366,37 +406,40 @@ impl Point {
     }
 }
 
-fn length(times: Option<(u64, u64)>) -> Duration {
-    times.map_or(Duration::ZERO, |(first, last)| Duration::from_micros(last - first))
-}
-
 /// The order by requests, and then by key.
 fn by_requests(one: &Classified<'_>, other: &Classified<'_>) -> Ordering {
     let requests = |key: &Classified<'_>| key.record.profile.requests();
     requests(one).cmp(&requests(other)).then_with(|| one.key.cmp(other.key))
 }
 
-/// The candidate to use, of `others` keys that do not look like an attack and `attackers` that do.
-fn choose(all: &[Outcome], others: u64, attackers: u64) -> Option<(usize, Named)> {
-    let allowed = || {
-        let within = |outcome: &Outcome| outcome.other_keys() * ONE_OF <= others;
-        all.iter().enumerate().filter(move |(_, outcome)| within(outcome))
-    };
-    let best = allowed().map(|(_, outcome)| outcome.attack_requests).max()?;
-    if best > 0 {
-        let is_enough = |outcome: &Outcome| outcome.attack_requests * 100 >= best * ENOUGH;
-        let enough = allowed().filter(|(_, outcome)| is_enough(outcome));
+/// The harmless candidates, each with its index.
+fn harmless(all: &[Outcome]) -> impl Iterator<Item = (usize, &Outcome)> {
+    all.iter().enumerate().filter(|(_, outcome)| outcome.is_harmless)
+}
+
+/// The harmless candidate that denies the most requests of an attack: of several, the most generous.
+fn strictest(all: &[Outcome]) -> Option<usize> {
+    let denies = harmless(all).filter(|(_, it)| it.attack_requests > 0);
+    let (index, _) = denies.max_by_key(|(_, it)| (it.attack_requests, it.ten_minutes, it.limit))?;
+    Some(index)
+}
+
+/// The candidate to use against an attack of that many requests.
+fn choose(all: &[Outcome], strictest: Option<usize>, attack: u64) -> Option<(usize, Named)> {
+    let most = strictest.map_or(0, |index| all[index].attack_requests);
+    if attack > 0 && most * 100 >= attack * HELPS {
+        let enough = harmless(all).filter(|(_, it)| it.attack_requests * 100 >= most * ENOUGH);
         let (index, _) = enough.max_by_key(|(_, it)| (it.ten_minutes, it.limit))?;
         return Some((index, Named::DeniesAttack));
     }
-    let plain = allowed().filter(|(_, outcome)| outcome.family == Family::Minute);
+    let plain = harmless(all).filter(|(_, outcome)| outcome.family == Family::Minute);
     let (index, _) = plain.min_by_key(|(_, outcome)| outcome.limit)?;
-    Some((index, if attackers > 0 { Named::SparesAttack } else { Named::NoAttack }))
+    Some((index, if attack > 0 { Named::SparesAttack } else { Named::NoAttack }))
 }
 
-/// The candidates to show, the least generous first: the named one, its neighbours in its family, the least generous
-/// that denies no key, and the one of another family that denies nearest to as many requests.
-fn shown(all: &[Outcome], named: Option<usize>) -> Vec<usize> {
+/// The candidates to show, the least generous first: the named one, its neighbours in its family, the strictest one, the
+/// least generous that denies no key, and the one of another family that denies nearest to as many requests.
+fn shown(all: &[Outcome], named: Option<usize>, strictest: Option<usize>) -> Vec<usize> {
     let Some(named) = named else {
         // The ladder ends too low: its upper end.
         let mut ends: Vec<usize> = (0..all.len()).collect();
@@ -415,6 +458,7 @@ fn shown(all: &[Outcome], named: Option<usize>) -> Vec<usize> {
     let other = (0..all.len()).filter(|index| !is_same_family(index)).min_by_key(distance);
     let mut shown = vec![named];
     shown.extend(neighbours.into_iter().flatten().filter(is_same_family));
+    shown.extend(strictest);
     shown.extend(denies_none);
     shown.extend(other);
     shown.sort_by_key(|index| (all[*index].ten_minutes, all[*index].limit));
@@ -439,6 +483,8 @@ fn heaviest(keys: &[Classified<'_>], named: Option<usize>) -> Vec<Attacker> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     /// Outcomes of the first candidates, by family and index: denied keys that do not look like an attack, and denied requests
@@ -459,10 +505,15 @@ mod tests {
         denied.iter().flat_map(of_family).collect()
     }
 
-    fn chosen(denied: &[(Family, &[(u64, u64)])], others: u64) -> Option<(String, Named)> {
-        let all = outcomes(denied);
-        let attack = u64::from(all.iter().any(|it| it.attack_requests > 0));
-        let (index, why) = choose(&all, others, attack)?;
+    /// The candidate to use, of outcomes among `others` keys, against an attack of that many requests.
+    fn chosen(
+        denied: &[(Family, &[(u64, u64)])],
+        others: u64,
+        attack: u64,
+    ) -> Option<(String, Named)> {
+        let all = outcomes(denied).into_iter().map(|it| it.judged(others, 0));
+        let all: Vec<Outcome> = all.collect();
+        let (index, why) = choose(&all, strictest(&all), attack)?;
         Some((all[index].policy.to_string(), why))
     }
 
@@ -471,13 +522,14 @@ mod tests {
         let minute: &[(u64, u64)] = &[(9, 1000), (1, 990), (0, 900), (0, 895), (0, 100)];
         // One key of a thousand may be denied, and 900 of 990 is more than 90 %.
         let named = |policy: &str| Some((policy.to_owned(), Named::DeniesAttack));
-        assert_eq!(chosen(&[(Family::Minute, minute)], 1000), named("gcra:30/1m"));
-        assert_eq!(chosen(&[(Family::Minute, minute)], 999), named("gcra:30/1m"));
+        assert_eq!(chosen(&[(Family::Minute, minute)], 1000, 1000), named("gcra:30/1m"));
+        assert_eq!(chosen(&[(Family::Minute, minute)], 999, 1000), named("gcra:30/1m"));
         let large: &[(u64, u64)] = &[(0, 0), (0, 899), (0, 0)];
         let both = [(Family::Minute, minute), (Family::LargeBurst, large)];
-        assert_eq!(chosen(&both, 1000), named("gcra:30/1m"));
+        assert_eq!(chosen(&both, 1000, 1000), named("gcra:30/1m"));
         // What denies too many other keys is no measure.
-        assert_eq!(chosen(&[(Family::Minute, &[(2, 1000), (0, 10)])], 1000), named("gcra:10/1m"));
+        let harmful: &[(u64, u64)] = &[(2, 1000), (0, 250)];
+        assert_eq!(chosen(&[(Family::Minute, harmful)], 1000, 1000), named("gcra:10/1m"));
     }
 
     #[test]
@@ -486,30 +538,83 @@ mod tests {
         let large: &[(u64, u64)] = &[(0, 0)];
         let both = [(Family::Minute, minute), (Family::LargeBurst, large)];
         let named = |policy: &str| Some((policy.to_owned(), Named::NoAttack));
-        assert_eq!(chosen(&both, 1000), named("gcra:20/1m"));
-        assert_eq!(chosen(&both, 999), named("gcra:30/1m"));
-        assert_eq!(chosen(&[(Family::Minute, &[(1, 0)])], 1), None);
+        assert_eq!(chosen(&both, 1000, 0), named("gcra:20/1m"));
+        assert_eq!(chosen(&both, 999, 0), named("gcra:30/1m"));
+        assert_eq!(chosen(&[(Family::Minute, &[(1, 0)])], 1, 0), None);
     }
 
     #[test]
-    fn choose_attack_that_no_candidate_denies_is_spared() {
-        let all = outcomes(&[(Family::Minute, &[(5, 100), (0, 0)])]);
-        assert_eq!(choose(&all, 100, 1), Some((1, Named::SparesAttack)));
+    fn choose_attack_of_which_no_candidate_denies_a_quarter_is_spared() {
+        let minute: &[(u64, u64)] = &[(5, 1000), (0, 0), (0, 0)];
+        let hour: &[(u64, u64)] = &[(5, 1000), (0, 249)];
+        let both = [(Family::Minute, minute), (Family::Hour, hour)];
+        let chosen = |attack| chosen(&both, 100, attack);
+        assert_eq!(chosen(1000), Some(("gcra:10/1m".to_owned(), Named::SparesAttack)));
+        assert_eq!(chosen(996), Some(("gcra:10/1h".to_owned(), Named::DeniesAttack)));
+    }
+
+    #[test]
+    fn judged_candidate_admits_an_hour_at_the_pace_of_people() {
+        let hour = Candidate::all().into_iter().enumerate().skip(42);
+        let judged = |(index, it): (usize, Candidate)| Outcome::new(&it, index, &[]).judged(9, 240);
+        let harmless = hour.map(judged).find(|it| it.is_harmless).unwrap();
+        // 100 at once and 100 within the hour are fewer.
+        assert_eq!((harmless.policy.to_string(), harmless.hour), ("gcra:200/1h".to_owned(), 399));
+    }
+
+    proptest! {
+        /// What the named candidate is said to be is true of all candidates.
+        #[test]
+        fn choose_is_what_it_is_said_to_be(
+            denied in proptest::collection::vec((0..3_u64, 0..1200_u64), 3 * 21),
+            (others, pace, attack) in (500..3000_u64, 0..4000_u64, 0..4000_u64),
+        ) {
+            let judged = |(index, (candidate, (keys, requests))): (usize, (&Candidate, &(u64, u64)))| {
+                let mut outcome = Outcome::new(candidate, index, &[]);
+                (outcome.keys, outcome.attack_requests) = (*keys, (*requests).min(attack));
+                outcome.judged(others, pace)
+            };
+            let candidates = Candidate::all();
+            let all: Vec<Outcome> = candidates.iter().zip(&denied).enumerate().map(judged).collect();
+            let is_harmless = |it: &&Outcome| it.keys * 1000 <= others && it.hour >= pace;
+            let harmless: Vec<&Outcome> = all.iter().filter(is_harmless).collect();
+            let most = harmless.iter().map(|it| it.attack_requests).max().unwrap_or(0);
+            let strictest = strictest(&all);
+            prop_assert_eq!(strictest.map_or(0, |index| all[index].attack_requests), most);
+            let Some((index, why)) = choose(&all, strictest, attack) else {
+                prop_assert!(!harmless.iter().any(|it| it.family == Family::Minute));
+                return Ok(());
+            };
+            let named = &all[index];
+            prop_assert!(harmless.iter().any(|it| it.policy == named.policy));
+            let helps = |it: &Outcome| attack > 0 && it.attack_requests * 4 >= attack;
+            prop_assert_eq!(why == Named::NoAttack, attack == 0);
+            prop_assert_eq!(why == Named::DeniesAttack, harmless.iter().any(|it| helps(it)));
+            for other in harmless {
+                let (mut is_beaten, denies) = (false, other.attack_requests * 10 >= most * 9);
+                match why {
+                    Named::DeniesAttack => is_beaten |= denies && other.ten_minutes > named.ten_minutes,
+                    _ => is_beaten |= other.family == Family::Minute && other.limit < named.limit,
+                }
+                prop_assert!(!is_beaten, "{} beats {}", other.policy, named.policy);
+            }
+        }
     }
 
     #[test]
     fn shown_are_the_named_one_and_a_few_others_in_order() {
         let minute: &[(u64, u64)] = &[(9, 1000), (4, 990), (1, 900), (1, 895), (0, 0), (0, 0)];
         let all = outcomes(&[(Family::Minute, minute), (Family::LargeBurst, &[(3, 0), (0, 0)])]);
-        let policies = |named| -> Vec<String> {
-            shown(&all, named).iter().map(|index| all[*index].policy.to_string()).collect()
+        let policies = |named, strictest| -> Vec<String> {
+            let shown = shown(&all, named, strictest);
+            shown.iter().map(|index| all[*index].policy.to_string()).collect()
         };
-        assert_eq!(
-            policies(Some(2)),
-            ["gcra:5/1m:burst=25", "gcra:10/1m", "gcra:10/1m:burst=50", "gcra:20/1m", "gcra:30/1m"]
-        );
-        assert_eq!(policies(Some(0)).len(), 4);
-        assert_eq!(policies(None), ["gcra:30/1m", "gcra:60/1m", "gcra:100/1m"]);
+        let expected =
+            ["gcra:5/1m:burst=25", "gcra:10/1m", "gcra:10/1m:burst=50", "gcra:20/1m", "gcra:30/1m"];
+        assert_eq!(policies(Some(2), Some(2)), expected);
+        assert_eq!(policies(Some(2), Some(0))[0], "gcra:5/1m");
+        assert_eq!(policies(Some(0), None).len(), 4);
+        assert_eq!(policies(None, None), ["gcra:30/1m", "gcra:60/1m", "gcra:100/1m"]);
     }
 
     #[test]

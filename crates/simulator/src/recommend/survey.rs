@@ -1,13 +1,18 @@
 //! One pass over events: a profile of each key, and every candidate's decisions on it.
 
-use sluicegate_core::{Entry, Operation, Timestamp, apply};
+use std::time::Duration;
+
+use sluicegate_core::{Entry, Operation, Timestamp, apply, as_micros};
 
 use super::{
-    candidates::{Candidate, MAX_INTERVAL, MIN_BURST},
+    candidates::{Candidate, HOUR, MAX_INTERVAL, MIN_BURST},
     key_sample::KeySample,
     profile::Profile,
 };
 use crate::{event::Event, heavy_hitters::MAX_BUSY_KEYS};
+
+/// A pause of all keys that does not count as a part of the traffic: one wrong time makes such a pause.
+pub const LONG_PAUSE: Duration = HOUR;
 
 /// Reads events once, and decides them under all candidates.
 ///
@@ -38,6 +43,8 @@ pub struct Survey {
     pub(super) others: u64,
     /// Times of the first and the last request, in microseconds.
     pub(super) times: Option<(u64, u64)>,
+    /// The time between them in microseconds, without long pauses.
+    pub(super) length: u64,
 }
 
 /// What is known of a key.
@@ -74,7 +81,8 @@ impl Survey {
     /// Follows at most so many keys.
     pub(super) fn with_capacity(keys: usize) -> Self {
         let keys = KeySample::new(keys);
-        Self { candidates: Candidate::all(), keys, requests: 0, others: 0, times: None }
+        let candidates = Candidate::all();
+        Self { candidates, keys, requests: 0, others: 0, times: None, length: 0 }
     }
 
     /// Adds an event, not before the last one. Requests are decided, by their cost; other events are counted.
@@ -85,7 +93,10 @@ impl Survey {
         }
         let now = event.time.as_micros();
         self.requests += 1;
-        self.times = Some((self.times.map_or(now, |(first, _)| first), now));
+        let (first, last) = self.times.unwrap_or((now, now));
+        self.times = Some((first, now));
+        let gap = now.saturating_sub(last);
+        self.length += if gap < as_micros(LONG_PAUSE) { gap } else { 0 };
         let (candidates, cost) = (&self.candidates, event.cost.unwrap_or(0));
         if let Some(record) = self.keys.get_mut(event.key) {
             record.profile.add(now);
@@ -231,5 +242,16 @@ mod tests {
             assert!(survey.keys.keys().count() <= 64);
         });
         assert_eq!((survey.requests, survey.times), (10_000, Some((0, 9999))));
+    }
+
+    #[test]
+    fn survey_length_is_without_long_pauses() {
+        let hour = as_micros(HOUR);
+        let mut trace = "t_us,key,cost\n".to_owned();
+        let times = [0, 40 * hour, 40 * hour + 7, 41 * hour + 6, 42 * hour + 6, 1 << 52];
+        times.iter().for_each(|at| trace += &format!("{at},a,1\n"));
+        let mut survey = Survey::new();
+        for_each_event(&trace, |event| survey.add(event));
+        assert_eq!(survey.length, 7 + hour - 1);
     }
 }

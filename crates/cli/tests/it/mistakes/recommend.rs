@@ -32,6 +32,12 @@ fn recommend_mistakes_are_named() {
         ),
         ("- --key {host}", LOG, "invalid --key: unknown field `host`: expected one of ip, user, "),
         ("- --key ip", LOG, "invalid --key `ip`: expected a field in braces, such as `{ip}`"),
+        (
+            "- --policy gcra:60/1m",
+            LOG,
+            "unknown option `--policy`: `recommend` chooses among candidates of its own; to replay a policy, use \
+             `sluicegate simulate --policy`\n",
+        ),
         ("- --seed 7", LOG, "missing --traffic: --seed needs it"),
         (
             "- --plot chart.png",
