@@ -82,7 +82,7 @@ pub(crate) struct Settings {
 
 pub(crate) fn serve(settings: Settings) -> anyhow::Result<()> {
     let Settings { config, log, warnings } = settings;
-    log.start(config.telemetry.as_ref());
+    let _writes_last_lines = log.start(config.telemetry.as_ref());
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     // It only accepts clients: the server has threads of its own to serve them.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -185,7 +185,9 @@ impl<'a> Origins<'a> {
                 let is_policy = argument.parse::<Policy>().is_ok();
                 let advice = match is_policy && self.current().0.ends_with(" simulate") {
                     true => format!(": expected `--policy {argument}`"),
-                    false => String::new(),
+                    false => self
+                        .option_before(&argument)
+                        .map_or_else(String::new, |it| format!(": expected `--{it}={argument}`")),
                 };
                 anyhow!("unexpected argument `{argument}`{advice}{}", usage(error))
             }
@@ -227,6 +229,16 @@ impl<'a> Origins<'a> {
             Some(name) => self.call(name),
             None => (String::new(), plain(argument)),
         }
+    }
+
+    /// The option before a word that may have it as its value, after `=`.
+    fn option_before(&self, word: &str) -> Option<&'a str> {
+        let before = self.arguments.windows(2).find(|it| it[1] == *word)?[0].to_str()?;
+        let takes_value = |it: &clap::Arg| {
+            it.get_num_args().is_some_and(|it| it.takes_values() && it.min_values() == 0)
+        };
+        let options = self.current().1.get_arguments().filter(|it| takes_value(it));
+        options.filter_map(clap::Arg::get_long).find(|it| before.strip_prefix("--") == Some(it))
     }
 
     fn unknown_option(&self, word: &str) -> anyhow::Error {

@@ -451,7 +451,7 @@ impl LimitDenial {
         format!("{usage}{by}, and {asked}. {}", self.alternatives(time, has_others))
     }
 
-    /// The binding limit; `None` if its text, which is of a file that anyone can write, is none.
+    /// The binding limit; `None` if its text is invalid: anyone can write such a file.
     fn binding(&self) -> Option<Limit> {
         self.limit.parse::<Policy>().ok()?.limits().first().cloned()
     }

@@ -76,6 +76,14 @@ pub enum CommandError {
     /// An option given twice.
     #[error("ERR duplicate option {0}: expected it once")]
     RepeatedOption(&'static str),
+    /// A command without an option that it needs.
+    #[error("ERR missing option of {command}: expected {option}")]
+    MissingOption {
+        /// The command.
+        command: &'static str,
+        /// The option, with its value.
+        option: &'static str,
+    },
     /// An option without its value.
     #[error("ERR option {0} has no value: expected {0} and {value}", value = expected_value(.0))]
     MissingValue(&'static str),

@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use sluicegate_core::{closest, one_of};
+use sluicegate_core::{Policy, closest, one_of};
 
 use crate::error::{Fault, Position, quoted};
 
@@ -311,6 +311,11 @@ impl<'n> Fields<'n> {
                 let shown = quoted(&entry.key);
                 let expected = match others.contains(&&*entry.key) {
                     true => format!("expected it {there}"),
+                    // In braces, a comma ends a value that is not quoted.
+                    false if entry.key.parse::<Policy>().is_ok() => {
+                        "expected quotes around a policy of several limits, 'gcra:10/1s,gcra:100/1m'"
+                            .to_owned()
+                    }
                     false => expected(&entry.key, &self.known),
                 };
                 let message = format!("unknown field {shown} in {}: {expected}", self.what);

@@ -1,10 +1,14 @@
 //! The log of a server: one line per event on standard error, as text or JSON.
+//!
+//! A thread writes the lines, so that no client waits if standard error is a pipe with a slow reader. Libraries log errors
+//! only, unless a module is named: clients cause their warnings as often as they like.
 
 use std::io::{self, IsTerminal};
 
 use clap::{Args, ValueEnum};
 use sluicegate_server::{DenialOutput, Telemetry};
 use tracing::Subscriber;
+use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::{
     Layer,
     filter::{FilterExt as _, LevelFilter, Targets, filter_fn},
@@ -46,6 +50,9 @@ pub(super) struct Log {
     log_denials: Option<DenialOutput>,
 }
 
+/// Lines that wait until they are written; further ones are lost.
+const MAX_LINES: usize = 4096;
+
 /// The name of standard error.
 const STDERR: &str = "stderr";
 
@@ -63,25 +70,30 @@ impl Log {
         self.log_denials.clone()
     }
 
-    /// Everything that is logged from now on is written, and spans are recorded if there is a collector.
-    pub(super) fn start(&self, telemetry: Option<&Telemetry>) {
+    /// Everything that is logged from now on is written, and spans are recorded if there is a collector. The last lines are
+    /// written when the guard is dropped.
+    pub(super) fn start(&self, telemetry: Option<&Telemetry>) -> WorkerGuard {
         let registry = tracing_subscriber::registry();
+        let lines = NonBlockingBuilder::default().buffered_lines_limit(MAX_LINES);
+        let (lines, guard) = lines.thread_name("sluicegate-log").finish(io::stderr());
         let Some(telemetry) = telemetry else {
-            return registry.with(self.log_level.clone()).with(self.writer()).init();
+            registry.with(self.log_level.clone()).with(self.writer(lines)).init();
+            return guard;
         };
         // No line of the log has the spans.
         let logged = filter_fn(|metadata| !Telemetry::is_span(metadata));
         let logged = logged.with_max_level_hint(LevelFilter::TRACE);
-        let writer = self.writer().with_filter(self.log_level.clone().and(logged));
+        let writer = self.writer(lines).with_filter(self.log_level.clone().and(logged));
         registry.with(writer).with(telemetry.layer()).init();
+        guard
     }
 
     /// The layer that writes lines.
-    fn writer<S>(&self) -> Box<dyn Layer<S> + Send + Sync>
+    fn writer<S>(&self, lines: NonBlocking) -> Box<dyn Layer<S> + Send + Sync>
     where
         S: Subscriber + for<'span> LookupSpan<'span>,
     {
-        let layer = fmt::layer().with_writer(io::stderr);
+        let layer = fmt::layer().with_writer(lines);
         match self.log_format {
             Format::Text => layer.with_ansi(io::stderr().is_terminal()).boxed(),
             Format::Json => layer.json().flatten_event(true).boxed(),
@@ -94,6 +106,14 @@ fn denial_output(text: &str) -> Result<DenialOutput, String> {
         "" => Err(format!("expected {STDERR} or a file")),
         STDERR => Ok(DenialOutput::Stderr),
         path => Ok(DenialOutput::File(path.into())),
+    }
+}
+
+/// The level of our own modules: `sluicegate` begins all their names. Libraries have it, too, if it shows more than `info`.
+fn with_libraries(directive: &str) -> String {
+    match directive.to_ascii_lowercase().as_str() {
+        level @ ("warn" | "info") => format!("error,sluicegate={level}"),
+        _ => directive.to_owned(),
     }
 }
 
@@ -110,7 +130,8 @@ fn filter(text: &str) -> Result<Targets, String> {
             None => format!("expected {levels}"),
         });
     }
-    text.parse().map_err(|_| {
+    let directives: Vec<String> = text.split(',').map(with_libraries).collect();
+    directives.join(",").parse().map_err(|_| {
         format!("expected {levels}, or levels per module: `info,sluicegate_redis=debug`")
     })
 }
@@ -118,6 +139,25 @@ fn filter(text: &str) -> Result<Targets, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn libraries_log_errors_unless_named() {
+        use tracing::Level;
+        for (text, target, level, expected) in [
+            ("info", "sluicegate_server", Level::INFO, true),
+            ("info", "sluicegate", Level::WARN, true),
+            ("info", "sluicegate_server", Level::DEBUG, false),
+            ("INFO", "h2::proto::streams", Level::WARN, false),
+            ("info", "h2::proto::streams", Level::ERROR, true),
+            ("info,h2=warn", "h2::proto::streams", Level::WARN, true),
+            ("warn,sluicegate_redis=debug", "sluicegate_redis", Level::DEBUG, true),
+            ("debug", "h2::proto::streams", Level::DEBUG, true),
+            ("off", "sluicegate_server", Level::ERROR, false),
+        ] {
+            let targets = filter(text).unwrap();
+            assert_eq!(targets.would_enable(target, &level), expected, "{text} {target} {level}");
+        }
+    }
 
     #[test]
     fn levels_are_checked() {

@@ -2,6 +2,8 @@
 
 use std::{fs, path::PathBuf};
 
+use sluicegate_testing::eventually_true;
+
 use crate::run::{output, run, sluicegate};
 
 /// A file of rules, until dropped.
@@ -296,7 +298,7 @@ fn reload_signal_without_rules_is_ignored() {
 #[cfg(unix)]
 #[test]
 fn reload_signal_reloads_rules() {
-    use crate::server::Server;
+    use crate::{server::Server, why::get};
 
     let rules = |limit: u32| format!("policies: {{plan: 'fixed-window:{limit}/1d'}}\n");
     let file = File::new("signal.yaml", &rules(5));
@@ -315,6 +317,8 @@ fn reload_signal_reloads_rules() {
     assert!(actual.starts_with("allowed; 6 of 7 remaining"), "{actual}");
     file.replace("policies: [");
     server.signal("-HUP");
+    let failed = "sluicegate_rules_reloads_total{outcome=\"failed\"} 1";
+    eventually_true("the invalid rules are read", || get(&server, "/metrics").contains(failed));
     assert!(output(&take, "").contains("of 7 remaining"));
     let ended = run(&["take", "k", "@none", "--server", &server.address], "");
     assert_eq!(ended.code, Some(2));

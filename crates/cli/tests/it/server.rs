@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Read as _},
+    io::{BufRead, BufReader, Read as _, Write as _},
     process::{Child, ChildStderr, ChildStdout, Command, Stdio},
 };
 
@@ -292,4 +292,44 @@ fn serve_failed_last_snapshot_is_logged() {
     drop(peer);
     let log = server.stop("-TERM");
     assert_eq!(log.matches("ERROR").count(), 2, "{log}");
+}
+
+/// Its proxy is configured, and nothing is limited.
+#[cfg(unix)]
+#[test]
+fn serve_gate_without_rules_warns_once() {
+    let server = Server::start(&[]);
+    for _ in 0..3 {
+        let mut stream = std::net::TcpStream::connect(&server.http).unwrap();
+        let fields = "Host: localhost\r\nX-Forwarded-Uri: /\r\n";
+        write!(stream, "GET /v1/gate HTTP/1.0\r\n{fields}\r\n").unwrap();
+        let reply = std::io::read_to_string(stream).unwrap();
+        assert!(reply.starts_with("HTTP/1.0 200 "), "{reply}");
+    }
+    let log = server.stop("-TERM");
+    let warnings = log.matches("a proxy asks the gate, but there are no rules").count();
+    assert_eq!(warnings, 1, "{log}");
+}
+
+/// Clients cause lines, and nothing reads them.
+#[cfg(unix)]
+#[test]
+fn serve_log_that_is_not_read_delays_no_client() {
+    // HTTP/2 has many events: the preface, empty settings, and the headers of one request.
+    const HEALTH: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\
+        \0\0\x17\x01\x05\0\0\0\x01\x82\x86\x04\x08/healthz\x01\x09localhost";
+    let server = Server::start(&["--log-level", "trace"]);
+    for _ in 0..20 {
+        let mut stream = std::net::TcpStream::connect(&server.http).unwrap();
+        stream.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+        stream.write_all(HEALTH).unwrap();
+        let mut reply = Vec::new();
+        while !reply.ends_with(b"ok\n") {
+            let mut some = [0; 256];
+            let count = stream.read(&mut some).expect("an answer in time");
+            assert!(count > 0, "it closes");
+            reply.extend_from_slice(&some[..count]);
+        }
+    }
+    server.stop("-TERM");
 }

@@ -299,7 +299,7 @@ fn log_denials_on_a_pipe_without_a_reader_delays_nothing() {
 }
 
 /// The response to a request.
-fn get(server: &Server, path: &str) -> String {
+pub(crate) fn get(server: &Server, path: &str) -> String {
     let mut stream = TcpStream::connect(&server.http).unwrap();
     write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
     let mut reply = String::new();

@@ -25,7 +25,7 @@ const SERVED: &str = "expected BYINT, UBOUND, EX or PX, and ENX: a fixed window 
 impl Command for Increx {
     const SPEC: &'static CommandSpec = &CommandSpec {
         name: "INCREX",
-        arity: -6,
+        arity: -2,
         summary: "Takes from a fixed window, with the arguments and the reply of Redis.",
         arguments: &[
             KEY,
@@ -68,9 +68,9 @@ impl Command for Increx {
                 return Err(CommandError::RepeatedOption(name));
             }
         }
-        let (Some(limit), Some((span, unit))) = (limit, span) else {
-            return Err(CommandError::Arity(Self::SPEC));
-        };
+        let missing = |option| CommandError::MissingOption { command: Self::SPEC.name, option };
+        let limit = limit.ok_or(missing("UBOUND limit"))?;
+        let (span, unit) = span.ok_or(missing("EX seconds or PX milliseconds"))?;
         let policy = host.policy(PolicyText::Window { limit, span, unit })?;
         let cost = cost.unwrap_or(1);
         let operation = if cost == 0 { Operation::Peek(0) } else { Operation::Take(cost) };
@@ -114,12 +114,15 @@ mod tests {
     fn increx_in_another_form_is_an_error_that_says_what_is_served() {
         let served = format!(": {SERVED}");
         for (arguments, expected) in [
-            ("BYFLOAT 1.5 UBOUND 3 EX 60", format!("ERR unknown option `BYFLOAT` for INCREX{served}")),
-            ("BYINT 1 UBOUND 3 SATURATE", format!("ERR unknown option `SATURATE` for INCREX{served}")),
             (
-                "BYINT 1 UBOUND 3 EXAT 9",
-                format!("ERR unknown option `EXAT` for INCREX{served}"),
+                "BYFLOAT 1.5 UBOUND 3 EX 60",
+                format!("ERR unknown option `BYFLOAT` for INCREX{served}"),
             ),
+            (
+                "BYINT 1 UBOUND 3 SATURATE",
+                format!("ERR unknown option `SATURATE` for INCREX{served}"),
+            ),
+            ("BYINT 1 UBOUND 3 EXAT 9", format!("ERR unknown option `EXAT` for INCREX{served}")),
             (
                 "BYINT -1 UBOUND 3 EX 60",
                 "ERR invalid BYINT `-1`: expected a whole number from 0 to 4294967295".to_owned(),
@@ -130,7 +133,8 @@ mod tests {
             ),
             (
                 "BYINT 1 UBOUND 1 EX 0",
-                "ERR invalid EX `0`: expected a whole number of seconds from 1 to 31622400".to_owned(),
+                "ERR invalid EX `0`: expected a whole number of seconds from 1 to 31622400"
+                    .to_owned(),
             ),
             (
                 "BYINT 1 UBOUND 1 PX x",
@@ -141,13 +145,13 @@ mod tests {
             ("UBOUND 1 ENX ENX EX 5", "ERR duplicate option ENX: expected it once".to_owned()),
             (
                 "UBOUND 1 ENX EX",
-                "ERR option EX has no value: expected EX and a whole number, such as `EX 5`".to_owned(),
-            ),
-            (
-                "BYINT 1 EX 60 ENX",
-                "ERR wrong number of arguments for 'increx' command; expected INCREX key [BYINT increment] \
-                 [UBOUND limit] [EX seconds] [PX milliseconds] [ENX]"
+                "ERR option EX has no value: expected EX and a whole number, such as `EX 5`"
                     .to_owned(),
+            ),
+            ("BYINT 1 EX 60 ENX", "ERR missing option of INCREX: expected UBOUND limit".to_owned()),
+            (
+                "UBOUND 1",
+                "ERR missing option of INCREX: expected EX seconds or PX milliseconds".to_owned(),
             ),
         ] {
             let line = format!("INCREX k {arguments}");

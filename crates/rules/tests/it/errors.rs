@@ -174,6 +174,10 @@ fn rules_mistakes_name_the_position_the_value_and_what_is_valid() {
             "1:44: invalid policy `gcra:1/1s:borrow` for a lease: `gcra:1/1s:borrow` cannot have one, because a request may take more than is available; expected limits without `borrow` and `count=all`, and no `leaky-queue` or `concurrency`",
         ),
         (
+            "rules: [{name: a, policy: gcra:1/1s,gcra:9/1m}]",
+            "1:37: unknown field `gcra:9/1m` in a rule: expected quotes around a policy of several limits, 'gcra:10/1s,gcra:100/1m'",
+        ),
+        (
             "policies: {p: {policy: 'gcra:1/1s', leas: 9}}",
             "1:37: unknown field `leas` in a policy: did you mean `lease`?",
         ),

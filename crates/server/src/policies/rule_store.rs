@@ -13,7 +13,10 @@ use std::{
     borrow::Cow,
     io,
     path::PathBuf,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use ahash::AHashMap;
@@ -39,6 +42,7 @@ pub(crate) struct RuleStore {
     pub(crate) counters: RuleCounterMap,
     status: Mutex<ReloadStatus>,
     requests: ReloadRequests,
+    has_warned_of_no_rules: AtomicBool,
 }
 
 /// Status of the files.
@@ -166,6 +170,15 @@ impl RuleStore {
     #[cfg(test)]
     pub(crate) fn of(rules: RuleSet) -> Self {
         Self { current: ArcSwap::from_pointee(RuleSnapshot::new(1, rules)), ..Self::default() }
+    }
+
+    /// Warns once that a proxy asks a server without rules.
+    pub(crate) fn warn_of_no_rules(&self) {
+        if !self.has_warned_of_no_rules.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "a proxy asks the gate, but there are no rules: every request passes; expected --rules"
+            );
+        }
     }
 
     /// The active snapshot. Load it once for each request.

@@ -121,6 +121,10 @@ fn serve_flag_mistakes_are_named() {
         ("--print-config=x", "--print-config takes no value; to switch it off, leave it out\n".into()),
         ("--test-clock --test-clock", "--test-clock is given twice: expected it once".into()),
         ("here", "unexpected argument `here`".into()),
+        (
+            "--log-denials /tmp/denials.log",
+            "unexpected argument `/tmp/denials.log`: expected `--log-denials=/tmp/denials.log`".into(),
+        ),
         ("--otlp https://a", "invalid --otlp `https://a`: expected http://HOST, http://HOST:PORT or http://HOST:PORT/PATH".into()),
         ("--otlp http://u:hunter2@a", "invalid --otlp `http://********@a`: expected http://HOST".into()),
         ("--otlp http://a --otlp-sample 1%", "invalid --otlp-sample `1%`: expected a number from 0 to 1".into()),

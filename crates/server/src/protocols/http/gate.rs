@@ -50,6 +50,9 @@ pub(super) async fn evaluate(
         // The parsed target takes more memory than the head. It is dropped before the store is called.
         rules.rules.matches(&request)
     };
+    if rules.rules.rules().is_empty() {
+        context.decider.rules.warn_of_no_rules();
+    }
     let operation = RuleOperation::Take(1);
     let outcome = context.decider.evaluate(&rules, &matches, operation, now).await?;
     Ok(reply_to(worker, &matches, &outcome))

@@ -13,6 +13,10 @@ const GROUP: usize = 16;
 const MAX_KEYS: usize = 1024;
 /// The same while memory is scarce.
 const MAX_KEYS_WHEN_SCARCE: usize = 128;
+/// Keys, and bytes while they are sent, of decisions that go to the store as one pipeline with one deadline. More have a turn,
+/// and a deadline, for each such part.
+const MAX_PIPELINE: usize = 512;
+const MAX_PIPELINE_BYTES: usize = 1 << 20;
 /// Approximate bytes of an operation besides its key: until the reply, and while it is sent, when its key exists three
 /// times more, in a command and in a pipeline of them.
 const OPERATION_BYTES: usize = 192;
@@ -128,6 +132,38 @@ impl StoreOperation {
     }
 }
 
+/// Bytes that operations need while they are sent, besides those until the reply.
+const fn sent_bytes((keys, bytes): (usize, usize)) -> usize {
+    keys * SENT_OPERATION_BYTES + bytes * KEY_COPIES_WHEN_SENT
+}
+
+impl DeferredReply {
+    /// Whether `next` consists of decisions that can be sent with these.
+    fn precedes(&self, next: &Self) -> bool {
+        let (StoreOperation::Decide(before), StoreOperation::Decide(after)) =
+            (&self.operation, &next.operation)
+        else {
+            return false;
+        };
+        // Takes from leases ask a few times in turn, and then all at once: in smaller parts, fewer ask.
+        let leases = |it: &PendingDecision| it.entry.policy.settings().lease > 1;
+        let (some, more) = (self.operation.size(), next.operation.size());
+        let size = (some.0 + more.0, some.1 + more.1);
+        (self.offset, self.version, self.now) == (next.offset, next.version, next.now)
+            && size.0 <= MAX_PIPELINE
+            && sent_bytes(size) <= MAX_PIPELINE_BYTES
+            && !before.iter().chain(after).any(leases)
+    }
+
+    fn extend(&mut self, next: Self) {
+        if let (StoreOperation::Decide(all), StoreOperation::Decide(next)) =
+            (&mut self.operation, next.operation)
+        {
+            all.extend(next);
+        }
+    }
+}
+
 impl DeferredReplies {
     /// Defers an operation.
     pub(super) fn push(&mut self, reply: DeferredReply) {
@@ -138,8 +174,12 @@ impl DeferredReplies {
         let (keys, bytes) = reply.operation.size();
         self.keys += keys;
         self.bytes += keys * OPERATION_BYTES + bytes;
-        self.largest = self.largest.max(keys * SENT_OPERATION_BYTES + bytes * KEY_COPIES_WHEN_SENT);
-        self.replies.push(reply);
+        match self.replies.last_mut() {
+            Some(last) if last.precedes(&reply) => last.extend(reply),
+            _ => self.replies.push(reply),
+        }
+        let last = self.replies.last().map_or(0, |it| sent_bytes(it.operation.size()));
+        self.largest = self.largest.max(last);
     }
 
     /// Whether there are enough operations to apply them.
@@ -158,5 +198,53 @@ impl DeferredReplies {
             assert_eq!(keys * OPERATION_BYTES + bytes, self.bytes, "bytes of all operations");
         }
         self.bytes + self.largest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sluicegate_commands::DecisionFormat;
+    use sluicegate_core::{Operation, PreparedPolicy};
+
+    use super::*;
+    use crate::protocols::resp::batch_entry::DecisionEntry;
+
+    fn decisions(count: usize, key: usize, lease: u32) -> StoreOperation {
+        let policy = PreparedPolicy::new(&"gcra:1/1s".parse().unwrap()).lease(lease).unwrap();
+        let one = || {
+            let (key, policy) = (vec![0; key].into(), policy.clone());
+            let (operation, format) = (Operation::Take(1), DecisionFormat::Sluicegate);
+            let entry = DecisionEntry { key, policy, operation, format, begins_array: 0 };
+            PendingDecision { entry, id: Box::default() }
+        };
+        StoreOperation::Decide((0..count).map(|_| one()).collect())
+    }
+
+    /// Each pipeline has a deadline of its own, and they follow each other.
+    #[test]
+    fn push_decisions_of_one_read_are_one_pipeline_within_bounds() {
+        let read = || StoreOperation::Read(Box::default(), |_, _, _| {});
+        let wide = MAX_PIPELINE_BYTES / KEY_COPIES_WHEN_SENT / 200;
+        for (pushed, expected) in [
+            (
+                vec![(decisions(128, 9, 0), 0), (decisions(128, 9, 0), 0), (decisions(9, 9, 0), 0)],
+                vec![265],
+            ),
+            (vec![(decisions(400, 9, 0), 0), (decisions(113, 9, 0), 0)], vec![400, 113]),
+            (vec![(decisions(100, wide, 0), 0), (decisions(100, wide, 0), 0)], vec![100, 100]),
+            (vec![(decisions(1, 9, 0), 0), (decisions(1, 9, 0), 7)], vec![1, 1]),
+            (vec![(decisions(1, 9, 0), 0), (read(), 0), (decisions(1, 9, 0), 0)], vec![1, 1, 1]),
+            (vec![(decisions(128, 9, 64), 0), (decisions(128, 9, 64), 0)], vec![128, 128]),
+        ] {
+            let mut deferred = DeferredReplies::default();
+            for (operation, offset) in pushed {
+                let (version, now) = (Version::default(), Timestamp::EPOCH);
+                deferred.push(DeferredReply { offset, version, now, operation });
+            }
+            let sizes: Vec<_> = deferred.replies.iter().map(|it| it.operation.size().0).collect();
+            assert_eq!(sizes, expected);
+            let largest = deferred.replies.iter().map(|it| sent_bytes(it.operation.size())).max();
+            assert_eq!(Some(deferred.largest), largest);
+        }
     }
 }

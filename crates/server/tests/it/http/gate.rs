@@ -304,3 +304,36 @@ fn gate_spellings_of_a_path_share_its_limit() {
         );
     }
 }
+
+/// A proxy that does not set a header that is named would lose the rules for it.
+#[test]
+fn gate_incomplete_request_is_an_error() {
+    let folder = TempDir::new();
+    let running = serve(&folder, RULES, |config| {
+        config.http.gate.method_header = Some(HeaderName::from_static("x-method"));
+    });
+    let mut client = Client::connect(&running);
+    let uri = ("X-Forwarded-Uri", "/login");
+    for (fields, expected) in [
+        (
+            &[uri, ("X-Forwarded-Method", "POST")][..],
+            "missing x-method: expected the original method, because --gate-method-header names it",
+        ),
+        (
+            &[("X-Forwarded-Uri", "login"), ("X-Method", "POST")],
+            "invalid X-Forwarded-Uri `login`: expected a path that begins with `/`",
+        ),
+        (
+            &[("X-Method", "POST")],
+            "missing X-Forwarded-Uri: expected the original path and query, in visible ASCII",
+        ),
+    ] {
+        let reply = decide(&mut client, fields);
+        assert_eq!(reply.status, 422, "{fields:?}");
+        assert_eq!(reply.json()["detail"], expected, "{fields:?}");
+    }
+    for uri in ["/", "*", "http://example.com/login", "/?a"] {
+        let fields = [("X-Forwarded-Uri", uri), ("X-Method", "GET")];
+        assert_eq!(decide(&mut client, &fields).status, 200, "{uri}");
+    }
+}

@@ -293,13 +293,26 @@ fn passes_without_a_gate(mut proxy: Proxy) {
 #[test]
 fn nginx_without_a_gate_allows_if_configured() {
     let change = |text: String| {
-        let line = documented("\nproxy_pass http://127.0.0.1:3000;");
+        let lines = documented("\nauth_request off;");
         let (before, after) = text.split_once("location @no_gate {").unwrap();
-        let after = after.replacen("return 503;", &line, 1);
+        let after = after.replacen("return 503;", &lines, 1);
         format!("{before}location @no_gate {{{after}")
+    };
+    // All locations are limited, as the page describes.
+    let for_all = |text: String| {
+        let names = ["auth_request", "add_header", "error_page"];
+        let is_for_all = |line: &&str| names.iter().any(|it| line.trim().starts_with(it));
+        let (before, after) = text.split_once("location / {").unwrap();
+        let (location, rest) = after.split_once('}').unwrap();
+        let [moved, kept] = [true, false].map(|moves| {
+            let lines = location.lines().filter(|line| is_for_all(line) == moves);
+            lines.collect::<Vec<_>>().join("\n")
+        });
+        change(format!("{before}{moved}\nlocation / {{{kept}}}{rest}"))
     };
     let rules = root().join("examples/gate/rules.yaml");
     passes_without_a_gate(Proxy::start("nginx.conf", free_address(), &rules, change, nginx));
+    passes_without_a_gate(Proxy::start("nginx.conf", free_address(), &rules, for_all, nginx));
 }
 
 #[test]

@@ -43,9 +43,15 @@ pub(super) fn target<'h>(headers: &'h HeaderMap, config: &GateConfig) -> Result<
     let text = text.filter(|text| text.bytes().all(|byte| byte.is_ascii_graphic()));
     let text =
         text.ok_or_else(|| Problem::unprocessable(format!("invalid {}: {expected}", name(found))))?;
-    let length = text.find('?').unwrap_or(text.len());
+    let (name, length) = (name(found), text.find('?').unwrap_or(text.len()));
+    // As a request line has it: a path (with a slash as browsers read one), a whole URL, or `*` of OPTIONS.
+    if !text.starts_with(['/', '\\']) && !text.contains("://") && text != "*" {
+        return Err(Problem::unprocessable(format!(
+            "invalid {name} `{}`: expected a path that begins with `/`",
+            quote(text.as_bytes())
+        )));
+    }
     if length > MAX_PATH {
-        let name = name(found);
         return Err(Problem::unprocessable(format!(
             "invalid {name}: its path has {length} bytes, expected up to {MAX_PATH}"
         )));
@@ -62,10 +68,15 @@ fn name(header: &HeaderName) -> &str {
     }
 }
 
-/// The method; `GET` if nothing gives it.
+/// The method; `GET` if no header gives it and none is named.
 pub(super) fn method<'h>(headers: &'h HeaderMap, config: &GateConfig) -> Result<&'h str, Problem> {
-    let Some((found, value)) = the_one(headers, config.method_header.as_ref(), &METHOD)? else {
-        return Ok("GET");
+    let named = config.method_header.as_ref();
+    let Some((found, value)) = the_one(headers, named, &METHOD)? else {
+        let Some(named) = named else { return Ok("GET") };
+        let name = name(named);
+        return Err(Problem::unprocessable(format!(
+            "missing {name}: expected the original method, because --gate-method-header names it"
+        )));
     };
     let is_token = |text: &&str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_graphic());
     let text = value.to_str().ok().filter(is_token);
@@ -251,7 +262,7 @@ mod tests {
             (&auto, &both[1..], Some("POST")),
             (&auto, &[], Some("GET")),
             (&named, &both, Some("POST")),
-            (&named, &both[..1], Some("GET")),
+            (&named, &both[..1], None),
             (&auto, &[("x-forwarded-method", "PO ST")], None),
             (&auto, &[("x-forwarded-method", "")], None),
         ] {
