@@ -1,6 +1,7 @@
 // Stores that processes share: through each client, on Redis and Valkey, and on a Sluicegate server.
 
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { createConnection, createServer } from "node:net";
 import { after, before, describe, test } from "node:test";
@@ -103,7 +104,12 @@ for (const [engine, program] of Object.entries(redisPrograms())) {
         assert.equal((await limiter.peek("{h}1", "fixed-window:9/1h:count=all")).remaining, 7);
         const many = await limiter.takeMany([{ key: "m", policy }, { key: "m", policy, cost: 2 }, { key: "m", policy: "nonsense" }]);
         assert.deepEqual(many.map((it) => it.allowed ?? it.constructor), [true, false, PolicyError]);
-        await assert.rejects(limiter.take("zone", "fixed-window:1/day:tz=Europe/Berlin"), /zone|UTC/);
+        await assert.rejects(limiter.take("zone", "fixed-window:1/day:tz=Europe/Berlin"), (error) => {
+          assert.ok(error instanceof PolicyError);
+          assert.equal(error.message, "unknown time zone `Europe/Berlin`: functions know only `tz=UTC`; for others, use a Sluicegate server, or load the Sluicegate module into the store");
+          return true;
+        });
+        await assert.rejects(limiter.settle("m", policy, ""), /invalid id of 0 bytes/);
         close();
       });
     }
@@ -448,6 +454,59 @@ describe("store that is unavailable", () => {
       assert.ok(performance.now() < end);
     }
     assert.equal((await limiter.peek("held", "fixed-window:4/1h")).remaining, 3);
+  });
+
+  test("outage_is_told_once_when_it_begins_and_ends", async () => {
+    const port = await freePort();
+    const told = [];
+    const limiter = Limiter.server(`redis://127.0.0.1:${port}`, { timeout: 5000, onUnavailable: (error) => told.push(error), onAvailable: () => told.push("again") });
+    for (let outage = 1; outage <= 2; outage += 1) {
+      for (let turn = 0; turn < 3; turn += 1) assert.equal((await limiter.take("k", "gcra:9/1h")).source, "fallback");
+      assert.equal(told.length, outage * 2 - 1);
+      assert.ok(told.at(-1) instanceof StoreUnavailable);
+      assert.match(told.at(-1).message, /^the store is unavailable: /);
+      const own = await startSluicegate([], port);
+      await until(async () => (await limiter.take("k", "gcra:9/1h", 0)).source === "store");
+      assert.equal(told.length, outage * 2);
+      assert.equal(told.at(-1), "again");
+      await own.stop();
+    }
+    await limiter.close();
+  });
+
+  test("outage_is_a_warning_without_a_callback", async () => {
+    const program = `
+      import { Limiter } from "sluicegate";
+      const limiter = Limiter.server("redis://127.0.0.1:${await freePort()}", { onError: "allow" });
+      for (let turn = 0; turn < 3; turn += 1) await limiter.take("k", "gcra:1/1h");
+    `;
+    const { stdout, stderr } = spawnSync(process.execPath, ["--input-type=module", "-e", program], { cwd: import.meta.dirname, encoding: "utf8" });
+    assert.equal(stdout, "");
+    assert.match(stderr, /^sluicegate: the store is unavailable: .*ECONNREFUSED.*; until it answers, onError decides \(`allow` for policies without their own\)\n$/);
+  });
+
+  test("limiter_that_is_closed_makes_no_decision", async () => {
+    const client = new Redis({ port: server.port });
+    const told = [];
+    for (const store of [`redis://127.0.0.1:${server.port}`, client]) {
+      const limiter = Limiter.redis(store, { onError: "allow", timeout: 20_000, onUnavailable: (error) => told.push(error) });
+      const hold = await limiter.hold("closed", "token-bucket:9/1h", { ttl: 60_000 });
+      assert.equal(hold.allowed, true);
+      await server.pause();
+      const inFlight = limiter.take("k", "gcra:1/1h");
+      // The command is sent in this turn.
+      await new Promise((resolve) => setTimeout(resolve));
+      await limiter.close();
+      if (store === client) server.resume();
+      else await assert.rejects(inFlight, (error) => error instanceof OperationError && error.message === "the limiter is closed");
+      server.resume();
+      await inFlight.catch(() => undefined);
+      await assert.rejects(limiter.take("k", "gcra:1/1h"), (error) => error instanceof OperationError && error.message === "the limiter is closed");
+      await assert.rejects(hold.settle(), (error) => error instanceof OperationError && error.message === "the limiter is closed");
+    }
+    assert.deepEqual(told, []);
+    assert.equal(await client.ping(), "PONG");
+    client.disconnect();
   });
 
   test("hold_that_is_aborted_in_flight_is_cancelled", async () => {
