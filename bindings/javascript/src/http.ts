@@ -17,11 +17,14 @@ export interface RateLimitOptions<R> {
   readonly policy: PolicyLike | ((request: R) => PolicyLike | undefined);
   /** The name of the policy, in keys and headers. Limits of one name share their usage. Without it, a limit is named after its place. */
   readonly name?: string;
-  /** What is limited: by default the network of the client. */
+  /** What is limited: by default the network of the client. All requests without a part (`undefined`) share one key. */
   readonly key?: (request: R) => Parts;
   /** Units of a request (1). */
   readonly cost?: number | ((request: R) => number);
-  /** The number of your proxies (0): as many entries of `header` are read, from its end, because clients choose the others. */
+  /**
+   * The number of your proxies (0): as many entries of `header` are read, from its end, because clients choose the others. Each limit without a `key` needs it.
+   * It must be given if the framework has a setting of its own, such as `trust proxy` of Express, which is not read.
+   */
   readonly trustedHops?: number;
   readonly header?: "x-forwarded-for" | "forwarded";
   /** Bits of an address of IPv4 (32) and of IPv6 (64) that name one client. */
