@@ -6,10 +6,15 @@ const MAX_FAILURES = 10;
 /** Milliseconds between two requests while it is open. */
 const PROBE_EVERY = 100;
 
-/** Counts consecutive failures. An outage is from the first until the next reply. */
+/** Milliseconds without a failure after which a reply ends an outage: of the nodes of a cluster, one may fail while others answer. */
+const CALM = 1000;
+
+/** Counts consecutive failures, and tells of outages. */
 export class Breaker {
   #failures = 0;
   #nextProbe = 0;
+  #failedAt = 0;
+  #error: StoreError | undefined;
   readonly #begins: (error: StoreError) => void;
   readonly #ends: () => void;
 
@@ -17,6 +22,11 @@ export class Breaker {
   constructor(begins: (error: StoreError) => void, ends: () => void) {
     this.#begins = begins;
     this.#ends = ends;
+  }
+
+  /** The error that began the present outage. */
+  get error(): StoreError | undefined {
+    return this.#error;
   }
 
   /** Whether a request may be sent now. */
@@ -30,15 +40,17 @@ export class Breaker {
 
   /** A reply has come, an error reply included. */
   succeeded(): void {
-    if (this.#failures === 0) return;
     this.#failures = 0;
+    if (this.#error === undefined || performance.now() - this.#failedAt < CALM) return;
+    this.#error = undefined;
     this.#ends();
   }
 
   /** No reply has come in time, or the store refuses. */
   failed(error: StoreError): void {
     this.#failures += 1;
-    if (this.#failures === 1) this.#begins(error);
-    if (this.#failures === MAX_FAILURES) this.#nextProbe = performance.now() + PROBE_EVERY;
+    this.#failedAt = performance.now();
+    if (this.#failures === MAX_FAILURES) this.#nextProbe = this.#failedAt + PROBE_EVERY;
+    if (this.#error === undefined) this.#begins((this.#error = error));
   }
 }

@@ -87,6 +87,11 @@ export class Limiter {
     return (this.#store ??= this.#open());
   }
 
+  /** Why the store is unavailable, since a request got no reply; `undefined` once it answers again, and always in memory. No call is made. */
+  get unavailable(): string | undefined {
+    return this.#store?.unavailable;
+  }
+
   /** A limiter in this process. */
   static inMemory(settings: MemorySettings = {}): LocalLimiter {
     return new LocalLimiter(settings);

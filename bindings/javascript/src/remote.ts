@@ -27,7 +27,7 @@ export interface RemoteSettings {
    * 10 s.
    */
   readonly onUnavailable?: (error: StoreError) => void;
-  /** Called when the store answers again. */
+  /** Called when the outage ends: with a reply after a second without failures. */
   readonly onAvailable?: () => void;
   /** Use functions, also if the store has the Sluicegate module. */
   readonly useModule?: boolean;
@@ -111,6 +111,10 @@ export class RemoteStore implements Store {
       this.#core.wasm.connect(MAX_KNOWN_KEYS, clock === undefined ? micros("maxDenialCache", maxDenialCache) : 0, MAX_LOCAL_BYTES);
     }
     return this.#core;
+  }
+
+  get unavailable(): string | undefined {
+    return this.#breaker.error?.message;
   }
 
   apply(key: Key, policy: string, operation: Operation): Maybe<Answer> {

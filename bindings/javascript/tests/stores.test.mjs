@@ -109,7 +109,7 @@ for (const [engine, program] of Object.entries(redisPrograms())) {
           assert.equal(error.message, "unknown time zone `Europe/Berlin`: functions know only `tz=UTC`; for others, use a Sluicegate server, or load the Sluicegate module into the store");
           return true;
         });
-        await assert.rejects(limiter.settle("m", policy, ""), /invalid id of 0 bytes/);
+        await assert.rejects(limiter.renew("m", policy, "id"), (error) => error instanceof OperationError && /^missing ttl: expected 1 to 86400000 milliseconds/.test(error.message));
         close();
       });
     }
@@ -263,6 +263,12 @@ describe("server", () => {
       assert.equal(await limiter.reset("zone"), true);
       close();
     }
+  });
+
+  test("errors_of_a_server_speak_of_milliseconds", async () => {
+    const limiter = Limiter.server(url(), { timeout: 5000 });
+    await assert.rejects(limiter.renew("k", "gcra:1/1h", "id"), (error) => error instanceof OperationError && /^missing ttl: expected 1 to 86400000 milliseconds/.test(error.message));
+    await assert.rejects(limiter.renew("k", "concurrency:1/30s", "id", 60_000), /^OperationError: invalid ttl `60000`: expected 1 to 30000 milliseconds$/);
   });
 
   test("named_policies_of_its_rules_are_known", async () => {
@@ -465,13 +471,33 @@ describe("store that is unavailable", () => {
       assert.equal(told.length, outage * 2 - 1);
       assert.ok(told.at(-1) instanceof StoreUnavailable);
       assert.match(told.at(-1).message, /^the store is unavailable: /);
+      assert.equal(limiter.unavailable, told.at(-1).message);
       const own = await startSluicegate([], port);
-      await until(async () => (await limiter.take("k", "gcra:9/1h", 0)).source === "store");
+      const sources = new Set();
+      await until(async () => {
+        sources.add((await limiter.take("k", "gcra:9/1h", 0)).source);
+        return limiter.unavailable === undefined;
+      });
+      assert.ok(sources.has("store"));
       assert.equal(told.length, outage * 2);
-      assert.equal(told.at(-1), "again");
+      assert.deepEqual([told.at(-1), limiter.unavailable], ["again", undefined]);
       await own.stop();
     }
     await limiter.close();
+  });
+
+  test("outage_in_which_some_requests_have_replies_is_one", async () => {
+    const told = [];
+    let turn = 0;
+    const call = async () => {
+      if ((turn += 1) % 2 === 0) throw new Error("Connection is closed.");
+      return [1, 1, 0, 0, 0, 0, 0];
+    };
+    const limiter = Limiter.redis({ call }, { onUnavailable: () => told.push("begins"), onAvailable: () => told.push("ends") });
+    const sources = [];
+    for (let request = 0; request < 20; request += 1) sources.push((await limiter.take("k", "gcra:9/1h")).source);
+    assert.deepEqual([...new Set(sources)], ["store", "fallback"]);
+    assert.deepEqual(told, ["begins"]);
   });
 
   test("outage_is_a_warning_without_a_callback", async () => {
