@@ -90,6 +90,6 @@ function typeOf(value: unknown): string {
 export function known(kind: string, given: object, names: readonly string[]): void {
   if (typeof given !== "object" || given === null) throw new SettingsError(`invalid ${kind}s \`${shown(given)}\`: expected an object with ${names.join(", ")}`);
   for (const name of Object.keys(given)) {
-    if (!names.includes(name)) throw new SettingsError(`unknown ${kind} \`${name}\`: expected one of ${names.join(", ")}`);
+    if (!names.includes(name)) throw new SettingsError(`unknown ${kind} \`${name}\`: expected ${names.length > 1 ? "one of " : ""}${names.join(", ")}`);
   }
 }

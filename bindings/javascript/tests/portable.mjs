@@ -283,7 +283,7 @@ export const TESTS = {
       await fails(() => limiter[call]([{ key: "k", policy, units: 2 }], { ttl: 5 }), SettingsError, "unknown member `units`: expected one of key, policy, cost");
     }
     equal((await limiter.peek("k", policy)).remaining, 9);
-    await fails(() => new Policy(policy, { onerror: "allow" }), SettingsError, "unknown setting `onerror`: expected one of onError");
+    await fails(() => new Policy(policy, { onerror: "allow" }), SettingsError, "unknown setting `onerror`: expected onError");
     await fails(() => new Policy(policy, { lease: 10 }), SettingsError, "unknown setting `lease`");
     for (const onError of ["open", "local=0/4", "local=5/4", "local=1", true]) {
       const text = `invalid onError \`${JSON.stringify(onError)}\`: expected deny, allow, fail, local or a share such as local=1/4`;
