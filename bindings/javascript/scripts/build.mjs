@@ -27,6 +27,10 @@ for (const [folder, options] of [
     if (status !== 0) process.exit(1);
   }
 }
+// The compiler indents by four spaces, of which one is enough. No text of the sources has more than one line.
+for (const path of ["esm", "cjs"].flatMap((folder) => readdirSync(at(`dist/${folder}`)).map((name) => at(`dist/${folder}/${name}`)))) {
+  if (path.endsWith(".js")) writeFileSync(path, readFileSync(path, "utf8").replace(/^( {4})+/gm, (it) => " ".repeat(it.length / 4)));
+}
 writeFileSync(at("dist/cjs/package.json"), '{ "type": "commonjs" }\n');
 // A folder with a type of its own has no imports: CommonJS is for Node alone, which needs no condition.
 const own = { "#library": "../module/library.cjs", "#module": "../module/node.cjs" };

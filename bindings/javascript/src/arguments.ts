@@ -9,27 +9,55 @@ const MAX_SPAN_US = 2 ** 50;
 /** A day: no hold is longer. */
 export const MAX_TTL_US = 86_400_000_000;
 const MAX_ID = 64;
+/** Characters of a value in an error. */
+const MAX_SHOWN = 100;
+
+/** The error that an invalid value is: of an argument of a call, or of a setting. */
+type Kind = typeof OperationError | typeof SettingsError;
 
 /** A whole number of units. */
-export function units(name: string, value: number): number {
+export function units(name: string, value: number, Invalid: Kind = OperationError): number {
   if (!Number.isInteger(value) || value < 0 || value > MAX_UNITS) {
-    throw new OperationError(`invalid ${name} \`${String(value)}\`: expected a whole number from 0 to ${MAX_UNITS}`);
+    throw new Invalid(`invalid ${name} \`${shown(value)}\`: expected a whole number from 0 to ${MAX_UNITS}`);
   }
   return value;
 }
 
 /** Milliseconds, as whole microseconds. Infinity is the longest span. */
-export function micros(name: string, ms: number): number {
+export function micros(name: string, ms: number, Invalid: Kind = OperationError): number {
   if (typeof ms !== "number" || !(ms >= 0)) {
-    throw new OperationError(`invalid ${name} \`${String(ms)}\`: expected milliseconds, 0 or more`);
+    throw new Invalid(`invalid ${name} \`${shown(ms)}\`: expected milliseconds, 0 or more`);
   }
   return Math.min(Math.round(ms * 1000), MAX_SPAN_US);
+}
+
+/** A value as an error shows it: a text has quotation marks, because it may look like a number. */
+export function shown(value: unknown): string {
+  if (typeof value === "function") return "a function";
+  if (typeof value !== "string" && (typeof value !== "object" || value === null)) return String(value);
+  try {
+    const text = JSON.stringify(value) ?? typeof value;
+    return text.length > MAX_SHOWN ? `${text.slice(0, MAX_SHOWN)}...` : text;
+  } catch {
+    return "an object";
+  }
+}
+
+/** Checks a setting that is given. */
+export function setting(name: string, value: unknown, isValid: boolean, expected: string): void {
+  if (!isValid && value !== undefined) throw new SettingsError(`invalid ${name} \`${shown(value)}\`: expected ${expected}`);
+}
+
+/** A limiter, of another copy of the package, too. */
+export function checkedLimiter<L extends { take?: unknown }>(limiter: L): L {
+  if (typeof limiter?.take !== "function") throw new SettingsError("missing limiter: expected `Limiter.inMemory()` or another limiter");
+  return limiter;
 }
 
 /** The lifetime of a hold in milliseconds, as whole microseconds. */
 export function ttlMicros(ms: number): number {
   const us = micros("ttl", ms);
-  if (us < 1000 || us > MAX_TTL_US) throw new OperationError(`invalid ttl \`${String(ms)}\`: expected 1 to ${MAX_TTL_US / 1000} milliseconds`);
+  if (us < 1000 || us > MAX_TTL_US) throw new OperationError(`invalid ttl \`${shown(ms)}\`: expected 1 to ${MAX_TTL_US / 1000} milliseconds`);
   return us;
 }
 
@@ -58,9 +86,10 @@ function typeOf(value: unknown): string {
   return value === null ? "null" : typeof value;
 }
 
-/** Throws if `given` has a member that is none of `names`. */
+/** Throws if `given` is no object, or has a member that is none of `names`. */
 export function known(kind: string, given: object, names: readonly string[]): void {
+  if (typeof given !== "object" || given === null) throw new SettingsError(`invalid ${kind}s \`${shown(given)}\`: expected an object with ${names.join(", ")}`);
   for (const name of Object.keys(given)) {
-    if (!names.includes(name)) throw new SettingsError(`unknown ${kind} \`${name}\`: expected one of ${names.join(", ")}`);
+    if (!names.includes(name)) throw new SettingsError(`unknown ${kind} \`${name}\`: expected ${names.length > 1 ? "one of " : ""}${names.join(", ")}`);
   }
 }

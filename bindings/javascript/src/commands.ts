@@ -2,7 +2,7 @@
 
 import { Code, INTEGERS, type Answer, type KeyedCost, type Operation } from "./core.js";
 import type { Word } from "./clients.js";
-import { CorruptState, OperationError, PolicyError, StoreError, StoreUnavailable } from "./errors.js";
+import { CorruptState, inMilliseconds, OperationError, PolicyError, StoreError, StoreUnavailable } from "./errors.js";
 
 /** How the store is asked: by commands or by functions. */
 export type Dialect = "commands" | "functions";
@@ -86,6 +86,9 @@ export type Failure = { readonly kind: "unknown command" | "unknown function" } 
 const ABOUT_ARGUMENTS =
   /^(invalid|unknown option|duplicate option|missing (value|ttl|id|policy|cost|key)|option [A-Z]+ (has no|is un)|reserve needs|wrong number of arguments|Number of keys|syntax error|value is |string exceeds |Protocol error|min or max |key has )/;
 
+/** What to do for time zones, for those who use a client of Sluicegate already. */
+const ZONES = "for others, use a Sluicegate server, or load the Sluicegate module into the store";
+
 /** Reads an error. Other than arguments and states that cannot be used, all mean that the store is unavailable. */
 export function failureOf(error: unknown): Failure {
   const text = error instanceof Error ? error.message : String(error);
@@ -93,12 +96,12 @@ export function failureOf(error: unknown): Failure {
   const failed = (it: Error): Failure => ({ kind: "error", error: Object.assign(it, { cause: error }) });
   if (/^unknown command/i.test(details) || /^ERR_REDIS.*unknown command/i.test(text)) return { kind: "unknown command" };
   if (/^Function not found/.test(details)) return { kind: "unknown function" };
-  if (code === "SGPOLICY") return failed(new PolicyError(details));
+  if (code === "SGPOLICY") return failed(new PolicyError(details.replace(/use a\s+Sluicegate client or server for others/, ZONES)));
   if (code === "WRONGTYPE" || code === "SGSTATE") return failed(new CorruptState(`the key's state cannot be used: ${text}`));
   if (code === "CROSSSLOT") {
     return failed(new OperationError("invalid keys: expected keys in one slot of the cluster, such as `{acme}:requests` and `{acme}:tokens`"));
   }
-  if (code === "ERR" && ABOUT_ARGUMENTS.test(details)) return failed(new OperationError(details));
+  if (code === "ERR" && ABOUT_ARGUMENTS.test(details)) return failed(new OperationError(inMilliseconds(details)));
   if (code === "SGSTORE") return failed(new StoreUnavailable(details));
   return failed(new StoreUnavailable(`the store is unavailable: ${text}`));
 }

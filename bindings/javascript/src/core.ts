@@ -4,7 +4,7 @@
  */
 
 import { load } from "#module";
-import { InvalidKey, OperationError, PolicyError } from "./errors.js";
+import { inMilliseconds, InvalidKey, OperationError, PolicyError } from "./errors.js";
 import { partsOf } from "./policy.js";
 
 /** A key: text or bytes, of 1 to 65 536 bytes. */
@@ -93,8 +93,8 @@ const NO_FALLBACK = -3;
 const MAX_POLICIES = 1024;
 
 /** Sources of decisions, in the order of their numbers. */
-export const SOURCES = ["store", "cache", "lease", "fallback"] as const;
-/** What decided. */
+export const SOURCES = ["store", "cache", "lease", "fallback", "table_full"] as const;
+/** What decided. "table_full" is the full table in memory; "lease" does not occur in this package. */
 export type Source = (typeof SOURCES)[number];
 
 /** An answer of the module: the integers of the decision, and of several keys those of each. */
@@ -218,7 +218,12 @@ export class Core {
   check(status: number, unavailable?: Error): void {
     if (status >= 0) return;
     if (status === NO_FALLBACK && unavailable !== undefined) throw unavailable;
-    throw status === POLICY_ERROR ? new PolicyError(this.text()) : new OperationError(this.text());
+    throw status === POLICY_ERROR ? new PolicyError(this.text()) : new OperationError(inMilliseconds(this.text()));
+  }
+
+  /** The source of the answer in the numbers. */
+  get source(): Source {
+    return SOURCES[this.numbers[SOURCE] ?? 0] ?? "store";
   }
 
   /** The answer in the numbers, on `count` keys. */
@@ -229,14 +234,15 @@ export class Core {
       const start = EACH + key * INTEGERS;
       each.push([...numbers.subarray(start, start + INTEGERS)]);
     }
-    return { integers: [...numbers.subarray(0, INTEGERS)], source: SOURCES[numbers[SOURCE] ?? 0] ?? "store", key: count > 1 ? (numbers[KEY] ?? 0) : 0, each };
+    return { integers: [...numbers.subarray(0, INTEGERS)], source: this.source, key: count > 1 ? (numbers[KEY] ?? 0) : 0, each };
   }
 
   /** Puts an answer into the numbers. */
   put({ integers, source, each }: Pick<Answer, "integers" | "each"> & { source?: Source }): void {
     const { numbers } = this;
     numbers.set(integers.slice(0, INTEGERS));
-    numbers[SOURCE] = SOURCES.indexOf(source ?? "store");
+    // The core knows a full table as the store that it is.
+    numbers[SOURCE] = source === "table_full" ? 0 : SOURCES.indexOf(source ?? "store");
     each.forEach((it, key) => numbers.set(it.slice(0, INTEGERS), EACH + key * INTEGERS));
   }
 

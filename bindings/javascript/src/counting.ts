@@ -3,6 +3,7 @@
  * beyond the limit count too.
  */
 
+import { checkedLimiter, shown } from "./arguments.js";
 import type { Key } from "./core.js";
 import type { Decision } from "./decision.js";
 import { SettingsError } from "./errors.js";
@@ -27,9 +28,8 @@ export class Windows {
   readonly #policy: Policy;
 
   constructor(limiter: Limiter, periodMs: number) {
-    if (typeof limiter?.take !== "function") throw new SettingsError("missing limiter: expected `Limiter.inMemory()` or another limiter");
-    if (!(periodMs > 0)) throw new SettingsError(`invalid window \`${String(periodMs)}\`: expected milliseconds, 1 or more`);
-    this.#limiter = limiter;
+    if (!(typeof periodMs === "number" && periodMs > 0)) throw new SettingsError(`invalid window \`${shown(periodMs)}\`: expected milliseconds, 1 or more`);
+    this.#limiter = checkedLimiter(limiter);
     const period = Math.min(Math.max(Math.round(periodMs * 1000), 1000), MAX_PERIOD_MS * 1000);
     // A fallback knows no counts.
     this.#policy = new Policy(`fixed-window:${CAPACITY}/${period}us`, { onError: "fail" });

@@ -1,7 +1,11 @@
 /** Decisions. */
 
+import { setting } from "./arguments.js";
 import type { Core, Source } from "./core.js";
 import { partsOf } from "./policy.js";
+
+/** The method that `console.log` calls in Node, Bun and Deno. */
+const INSPECT: unique symbol = Symbol.for("nodejs.util.inspect.custom") as never;
 
 /** The answer to a request. Times are whole milliseconds, rounded up, so that a caller that waits is never early. */
 export class Decision {
@@ -25,7 +29,7 @@ export class Decision {
     /** The identity of the policy. */
     policy: string,
     integers: ArrayLike<number>,
-    /** What decided: the store, the denial cache, or the fallback because the store is unavailable. */
+    /** What decided: the store, the denial cache, the fallback because the store is unavailable, or the table in memory because it is full. */
     readonly source: Source = "store",
     /** For a decision on several keys: index of the binding key, from 0. */
     readonly key: number | undefined = undefined,
@@ -81,6 +85,7 @@ export class Decision {
    * `X-RateLimit-*`; and `Retry-After` if denied. The names are in lower case.
    */
   headers(name = "default", style: "ietf" | "x-ratelimit" = "ietf"): Record<string, string> {
+    setting("style of headers", style, style === "ietf" || style === "x-ratelimit", "ietf or x-ratelimit");
     const headers: Record<string, string> = {};
     const handle = this.#put();
     this.#core.wasm.headers(handle, this.#core.write(name, 0), style === "ietf" ? 0 : 1);
@@ -102,6 +107,14 @@ export class Decision {
   toJSON(): Record<string, unknown> {
     const { allowed, limit, remaining, retryAfterMs, resetAfterMs, delayMs, source } = this;
     return { allowed, limit, remaining, retryAfterMs, resetAfterMs, delayMs, source };
+  }
+
+  /** What `console.log` prints. @internal */
+  [INSPECT](_depth: number, options: object, inspect?: (value: unknown, options: object) => string): unknown {
+    const { key, each, policy } = this;
+    const members: [string, unknown][] = Object.entries({ ...this.toJSON(), never: this.never || undefined, policy, key, each: each.length > 0 ? each : undefined });
+    const shown = Object.fromEntries(members.filter(([, value]) => value !== undefined));
+    return inspect === undefined ? shown : `Decision ${inspect(shown, options)}`;
   }
 
   /** Puts the decision into the buffer of the core, and returns the handle of its policy. */

@@ -12,14 +12,25 @@ export class SluicegateError extends Error {
 /** The text or a member of a policy is invalid. */
 export class PolicyError extends SluicegateError {}
 
-/** The policy does not support the operation, or an argument of it is invalid. */
+/** The policy does not support the operation, an argument of it is invalid, or the limiter is closed. */
 export class OperationError extends SluicegateError {}
+
+/** @internal The error of each call after `close`. */
+export function limiterIsClosed(): OperationError {
+  return new OperationError("the limiter is closed");
+}
 
 /** A key is empty, or longer than 65 536 bytes. No store was asked. */
 export class InvalidKey extends OperationError {}
 
-/** A setting is invalid, such as the URL of a store. */
+/** A setting or an option is unknown or invalid, such as the URL of a store. */
 export class SettingsError extends SluicegateError {}
+
+/** A text of the core or of a store, whose times are microseconds, in milliseconds. */
+export function inMilliseconds(text: string): string {
+  if (!/\d microseconds/.test(text)) return text;
+  return text.replace(/\b\d+\b/g, (micros) => String(Number(micros) / 1000)).replace(/(\d) microseconds/, "$1 milliseconds");
+}
 
 /** The store made no decision. */
 export class StoreError extends SluicegateError {}
@@ -38,7 +49,15 @@ export class Denied extends SluicegateError {
   constructor(
     /** The denial. */
     readonly decision: Decision,
+    /** @internal Why, if there is more to say. */
+    reason?: string,
   ) {
-    super(decision.never ? `denied: the cost is more than the limit of ${decision.limit} ever admits` : `denied: retry after ${decision.retryAfterMs} ms`);
+    const retry = decision.never ? `the cost is more than the limit of ${decision.limit} ever admits` : `retry after ${decision.retryAfterMs} ms`;
+    super(`denied: ${reason === undefined || decision.never ? "" : `${reason}; `}${retry}`);
+  }
+
+  /** That of the denial: `undefined` if the request never passes. */
+  get retryAfterMs(): number | undefined {
+    return this.decision.retryAfterMs;
   }
 }

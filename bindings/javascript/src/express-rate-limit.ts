@@ -4,7 +4,7 @@
  *     rateLimit({ windowMs: 60_000, limit: 100, store: new SluicegateStore({ limiter }) })
  */
 
-import { known } from "./arguments.js";
+import { checkedLimiter, known, setting } from "./arguments.js";
 import { Windows } from "./counting.js";
 import { LocalLimiter, type Limiter } from "./limiter.js";
 
@@ -28,7 +28,8 @@ export class SluicegateStore {
   constructor(options: { limiter: Limiter; prefix?: string }) {
     known("option", options, ["limiter", "prefix"]);
     const { limiter, prefix = "rl:" } = options;
-    this.#limiter = limiter;
+    setting("prefix", prefix, typeof prefix === "string", "a string");
+    this.#limiter = checkedLimiter(limiter);
     this.prefix = prefix;
     if (limiter instanceof LocalLimiter) prefixes.set(limiter, [...(prefixes.get(limiter) ?? []), prefix]);
   }

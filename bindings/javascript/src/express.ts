@@ -7,6 +7,7 @@
  * Without a `name`, a limit of a route is named after its method and path, one of an application "default", and one below a path after that path.
  */
 
+import { shown } from "./arguments.js";
 import { Rule, type Incoming, type RateLimitOptions } from "./http.js";
 
 /** What the middleware needs of a request. */
@@ -14,6 +15,7 @@ export interface ExpressRequest {
   readonly method?: string | undefined;
   readonly baseUrl?: string;
   readonly route?: { readonly path?: unknown };
+  readonly app?: { get?(name: string): unknown };
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
   readonly socket: { readonly remoteAddress?: string | undefined };
 }
@@ -50,7 +52,15 @@ export function rateLimit<R extends ExpressRequest>(
 function incoming(request: ExpressRequest): Incoming {
   const { method = "", baseUrl = "", route, headers, socket } = request;
   const place = route?.path === undefined ? baseUrl || "default" : `${method} ${baseUrl}${String(route.path)}`;
-  return { request, place, peer: socket.remoteAddress, header: (name) => joined(headers[name]) };
+  return { request, place, peer: socket.remoteAddress, proxies: proxiesOf(request), header: (name) => joined(headers[name]) };
+}
+
+/** The setting of Express, or of Fastify (also in Nest), which says what proxies to trust. */
+export function proxiesOf({ app, ips, server }: { app?: { get?(name: string): unknown }; ips?: unknown; server?: unknown }): string | undefined {
+  // Fastify has the addresses of proxies if it trusts them, and Express always.
+  if (server !== undefined) return ips === undefined ? undefined : "`trustProxy`";
+  const trusted = app?.get?.("trust proxy");
+  return trusted === undefined || trusted === false || trusted === 0 ? undefined : `\`trust proxy\` (${shown(trusted)})`;
 }
 
 /** All values of a header. */

@@ -4,6 +4,7 @@
  *     app.register(rateLimit, { max: 100, timeWindow: "1 minute", store: storeOf(limiter) });
  */
 
+import { checkedLimiter, setting } from "./arguments.js";
 import { Windows } from "./counting.js";
 import { SettingsError } from "./errors.js";
 import type { Limiter } from "./limiter.js";
@@ -26,6 +27,8 @@ export interface Store {
 
 /** The class to give to the package as `store`. Keys have the prefix before them. */
 export function storeOf(limiter: Limiter, prefix = "fastify-rate-limit-"): new (options: object) => Store {
+  checkedLimiter(limiter);
+  setting("prefix", prefix, typeof prefix === "string", "a string");
   // Limits of `fastify.rateLimit()` and `createRateLimit()` have no route. Processes of one program make them in one order.
   let withoutRoute = 0;
   return class SluicegateStore implements Store {

@@ -7,7 +7,7 @@
  * Without a `name`, the plugin's limit is named "default", or after the prefix under which it is registered; a hook's after the method and path of its route.
  */
 
-import { joined } from "./express.js";
+import { joined, proxiesOf } from "./express.js";
 import { Rule, type RateLimitOptions } from "./http.js";
 
 /** What the hook needs of a request. */
@@ -16,6 +16,8 @@ export interface FastifyRequestLike {
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
   readonly socket: { readonly remoteAddress?: string | undefined };
   readonly routeOptions: { readonly url?: string | undefined };
+  readonly ips?: unknown;
+  readonly server?: unknown;
 }
 
 /** What it needs of a reply. */
@@ -56,6 +58,7 @@ function hook<R extends FastifyRequestLike>(options: RateLimitOptions<R>, placeO
       request,
       place: placeOf(request),
       peer: request.socket.remoteAddress,
+      proxies: proxiesOf(request),
       header: (name) => joined(request.headers[name]),
     });
     for (const [name, value] of Object.entries(rejection?.headers ?? headers())) reply.header(name, value);

@@ -1,20 +1,21 @@
 /**
  * A `fetch` that keeps to the limit of another service, from any number of processes.
  *
- *     const fetch = pacedFetch(limiter, "leaky-queue:30/1m");
+ *     const fetch = pacedFetch(limiter, "leaky-queue:27/1m"); // the service allows 30 a minute
  *     const response = await fetch("https://api.example.com/orders");
  *
  * Each request waits in the queue of its key, which is the host unless `key` says otherwise. A response with status 429 or 503 and `Retry-After`, or with
  * `RateLimit` or `X-RateLimit-*` fields that leave nothing, makes a pause of up to `maxPause` for all processes. Afterwards requests leave at the pace of
  * the policy again. A 429, and a 503 to an idempotent request, is sent again up to `retries` times in the same way; then, or if that would take longer than
- * `timeout`, the response is returned as it is. A request that would wait longer than `timeout` before it is first sent rejects with `Denied`; while the store makes
+ * `timeout`, the response is returned as it is. A request that would wait longer than `timeout` before it is first sent rejects at once with `Denied`; while the store makes
  * no decision, with a `StoreError`, unless `onError` is "allow" or "local".
  */
 
-import { known } from "./arguments.js";
+import { checkedLimiter, known, setting, shown } from "./arguments.js";
+import type { Decision } from "./decision.js";
 import { Denied, SettingsError, StoreError } from "./errors.js";
 import type { Limiter } from "./limiter.js";
-import { Policy, type PolicyLike } from "./policy.js";
+import { checkedRates, Policy, type PolicyLike } from "./policy.js";
 import { sleep } from "./wait.js";
 
 /** Options of `pacedFetch`. */
@@ -42,8 +43,10 @@ export function pacedFetch(limiter: Limiter, policy: PolicyLike, options: PacedO
   known("option", options, ["key", "timeout", "retries", "maxPause", "fetch"]);
   const { key = (request) => new URL(request.url).hostname, timeout = 30_000, retries = 2, maxPause = 3_600_000 } = options;
   for (const [name, value, most] of [["timeout", timeout, DAY_MS], ["retries", retries, 1000], ["maxPause", maxPause, DAY_MS]] as const) {
-    if (!(value >= 0 && value <= most)) throw new SettingsError(`invalid ${name} \`${String(value)}\`: expected 0 to ${most}`);
+    if (!(typeof value === "number" && value >= 0 && value <= most)) throw new SettingsError(`invalid ${name} \`${shown(value)}\`: expected 0 to ${most}`);
   }
+  setting("key", key, typeof key === "function", "a function of the request, such as `(request) => request.url`");
+  setting("fetch", options.fetch, typeof options.fetch === "function", "a function");
   const send = options.fetch ?? fetch;
   const pace = new Pace(limiter, policy, timeout, maxPause);
   return async (input, init) => {
@@ -75,7 +78,8 @@ class Pace {
   readonly #maxPause: number;
 
   constructor(limiter: Limiter, policy: PolicyLike, timeout: number, maxPause: number) {
-    const given = new Policy(policy);
+    checkedLimiter(limiter);
+    const given = checkedRates(new Policy(policy));
     const onError = given.onError ?? limiter.onError ?? "deny";
     // Without the store, a denial is not a full queue: it is an error at once, and no reason to wait.
     this.#policy = new Policy(given, { onError: onError === "deny" ? "fail" : onError });
@@ -90,17 +94,21 @@ class Pace {
     for (;;) {
       await this.#pauses(key, end, signal);
       const decision = await this.#limiter.wait(key, this.#policy, { timeout: Math.max(end - performance.now(), 0), signal });
-      if (!decision.allowed) throw new Denied(decision);
+      if (!decision.allowed) throw this.#tooLate(decision);
       // A pause may have begun: then the request queues again, so that all come at the pace of the policy.
       if ((await this.#limiter.peek(pauseKey(key), this.#pausePolicy(1))).allowed) return;
     }
+  }
+
+  #tooLate(denial: Decision): Denied {
+    return new Denied(denial, `there is no turn within the timeout of ${this.#timeout} ms`);
   }
 
   async #pauses(key: string, end: number, signal: AbortSignal): Promise<void> {
     for (;;) {
       const paused = await this.#limiter.peek(pauseKey(key), this.#pausePolicy(1));
       if (paused.allowed) return;
-      if (performance.now() + paused.resetAfterMs > end) throw new Denied(paused);
+      if (performance.now() + paused.resetAfterMs > end) throw this.#tooLate(paused);
       await sleep(paused.resetAfterMs, signal);
     }
   }

@@ -4,7 +4,7 @@
 
 import { Code, type KeyedCost, type Operation } from "./core.js";
 import { Decision } from "./decision.js";
-import { Denied, OperationError, SluicegateError } from "./errors.js";
+import { Denied, OperationError, SluicegateError, StoreError } from "./errors.js";
 import { units } from "./arguments.js";
 import type { Store } from "./store.js";
 
@@ -97,7 +97,7 @@ export class Hold {
       await this.settle();
     } catch (error) {
       if (!(error instanceof SluicegateError)) throw error;
-      if (this.decision.source === "store") this.#settleLater(FIRST_PAUSE_MS, performance.now() + this.#lifetimeMs);
+      if (error instanceof StoreError && this.decision.source === "store") this.#settleLater(FIRST_PAUSE_MS, performance.now() + this.#lifetimeMs);
     }
   }
 

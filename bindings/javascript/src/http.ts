@@ -1,11 +1,11 @@
 /** The common part of the middleware of all web frameworks: keys, decisions, and responses. */
 
-import { known, units } from "./arguments.js";
+import { checkedLimiter, known, setting, shown, units } from "./arguments.js";
 import { shared } from "./core.js";
 import type { Decision } from "./decision.js";
 import { InvalidKey, SettingsError, StoreError } from "./errors.js";
 import type { Limiter } from "./limiter.js";
-import { Policy, type PolicyLike } from "./policy.js";
+import { checkedRates, Policy, type PolicyLike } from "./policy.js";
 
 /** Parts of a key; `undefined` is a part that the request does not have. */
 export type Parts = string | undefined | readonly (string | undefined)[];
@@ -17,11 +17,14 @@ export interface RateLimitOptions<R> {
   readonly policy: PolicyLike | ((request: R) => PolicyLike | undefined);
   /** The name of the policy, in keys and headers. Limits of one name share their usage. Without it, a limit is named after its place. */
   readonly name?: string;
-  /** What is limited: by default the network of the client. */
+  /** What is limited: by default the network of the client. All requests without a part (`undefined`) share one key. */
   readonly key?: (request: R) => Parts;
   /** Units of a request (1). */
   readonly cost?: number | ((request: R) => number);
-  /** The number of your proxies (0): as many entries of `header` are read, from its end, because clients choose the others. */
+  /**
+   * The number of your proxies (0): as many entries of `header` are read, from its end, because clients choose the others. Each limit without a `key` needs it.
+   * It must be given if the framework has a setting of its own, such as `trust proxy` of Express, which is not read.
+   */
   readonly trustedHops?: number;
   readonly header?: "x-forwarded-for" | "forwarded";
   /** Bits of an address of IPv4 (32) and of IPv6 (64) that name one client. */
@@ -41,6 +44,8 @@ export interface Incoming {
   readonly place: string;
   /** The address of the connection. */
   readonly peer: string | undefined;
+  /** The setting of the framework for proxies, if it has one and that is set: its name and value. */
+  readonly proxies?: string | undefined;
   /** All values of a header, joined as HTTP joins them. */
   header(name: string): string | undefined;
 }
@@ -79,24 +84,26 @@ export class Rule<R> {
   constructor(options: RateLimitOptions<R>) {
     known("option", options, OPTIONS);
     const { limiter, policy, cost = 1, trustedHops = 0, header = "x-forwarded-for", v4Prefix = 32, v6Prefix = 64 } = options;
-    if (typeof limiter?.take !== "function") throw new SettingsError("missing limiter: expected `Limiter.inMemory()` or another limiter");
-    if (header !== "x-forwarded-for" && header !== "forwarded") {
-      throw new SettingsError(`invalid header \`${String(header)}\`: expected x-forwarded-for or forwarded`);
-    }
+    checkedLimiter(limiter);
+    setting("name", options.name, typeof options.name === "string", "a string");
+    setting("key", options.key, typeof options.key === "function", "a function of the request, such as `(request) => request.user.id`");
+    setting("header", header, header === "x-forwarded-for" || header === "forwarded", "x-forwarded-for or forwarded");
+    const { headers } = options;
+    setting("headers", headers, headers === "ietf" || headers === "x-ratelimit" || headers === "none", "ietf, x-ratelimit or none");
     for (const [name, value, most] of [["trustedHops", trustedHops, 1000], ["v4Prefix", v4Prefix, 32], ["v6Prefix", v6Prefix, 128]] as const) {
-      if (!Number.isInteger(value) || value < 0 || value > most) throw new SettingsError(`invalid ${name} \`${String(value)}\`: expected 0 to ${most}`);
+      if (!Number.isInteger(value) || value < 0 || value > most) throw new SettingsError(`invalid ${name} \`${shown(value)}\`: expected 0 to ${most}`);
     }
-    if (typeof cost === "number") units("cost", cost);
+    if (typeof cost !== "function") units("cost", cost, SettingsError);
     this.#options = options;
-    // An invalid text is an error here, not at the first request.
-    this.#policy = typeof policy === "function" && !(policy instanceof Policy) ? policy : new Policy(policy as PolicyLike);
+    // What is invalid is an error here, not at the first request.
+    this.#policy = typeof policy === "function" ? policy : checkedRates(new Policy(policy));
   }
 
   /** Decides on a request. */
   async check(request: R, incoming: Incoming): Promise<Outcome> {
     const { limiter, key, cost = 1, headers: style = "ietf" } = this.#options;
     const given = this.#policy;
-    const policy = typeof given === "function" && !(given instanceof Policy) ? given(request) : given;
+    const policy = typeof given === "function" ? given(request) : given;
     if (policy === undefined || policy === null) return PASSES;
     const name = this.#name(incoming);
     const parts = key === undefined ? this.#client(incoming) : key(request);
@@ -130,7 +137,10 @@ export class Rule<R> {
   }
 
   /** The network of the client. */
-  #client({ peer = "", header }: Incoming): string | undefined {
+  #client({ peer = "", proxies, header }: Incoming): string | undefined {
+    if (proxies !== undefined && this.#options.trustedHops === undefined) {
+      throw new SettingsError(`missing trustedHops beside ${proxies}, which the limit does not read: expected the number of your proxies, or 0`);
+    }
     const { trustedHops = 0, header: name = "x-forwarded-for", v4Prefix = 32, v6Prefix = 64 } = this.#options;
     const core = shared();
     const lines = trustedHops === 0 ? "" : (header(name) ?? "");

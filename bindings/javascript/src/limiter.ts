@@ -2,11 +2,11 @@
 
 /** The limiter: what a user calls. */
 
-import { checkedKey, idBytes, known, MAX_TTL_US, micros, ttlMicros, units } from "./arguments.js";
+import { checkedKey, idBytes, known, MAX_TTL_US, micros, setting, shown, ttlMicros, units } from "./arguments.js";
 import { SystemClock, type Clock } from "./clock.js";
 import { Code, NO_BYTES, type Answer, type Key, type KeyedCost, type Operation } from "./core.js";
 import { Decision } from "./decision.js";
-import { Denied, OperationError, SettingsError, SluicegateError } from "./errors.js";
+import { Denied, limiterIsClosed, OperationError, SettingsError, SluicegateError } from "./errors.js";
 import { Hold } from "./hold.js";
 import { MemoryStore, type Usage } from "./memory.js";
 import { idOf, Policy, textOf, type OnError, type PolicyLike } from "./policy.js";
@@ -59,6 +59,10 @@ export interface MemorySettings {
 }
 
 const DEFAULT_MAX_MEMORY = 64 << 20;
+const KEYED = ["key", "policy", "cost"];
+const WAIT = ["cost", "timeout", "jitter", "signal"];
+const HOLD_ALL = ["ttl", "id", "timeout", "signal", "renew"];
+const HOLD = ["cost", ...HOLD_ALL];
 
 /**
  * Limits in this process (`Limiter.inMemory`), or in a store that processes share (`Limiter.redis`, `Limiter.server`).
@@ -66,13 +70,14 @@ const DEFAULT_MAX_MEMORY = 64 << 20;
  * A key is what is limited, such as `"login:user7"`. The usage of a key carries over from one policy to another.
  */
 export class Limiter {
-  readonly #open: () => Store;
+  #open: () => Store;
   /** @internal The answer while the store is unavailable, for policies that do not say. */
   readonly onError: OnError | undefined;
   #store: Store | undefined;
 
   /** @internal The store is opened at the first call, because workers can make no table before their first request. */
   protected constructor(open: () => Store, onError?: OnError) {
+    if (typeof open !== "function") throw new SettingsError("invalid `new Limiter()`: expected `Limiter.inMemory()`, `Limiter.redis(...)` or `Limiter.server(...)`");
     this.#open = open;
     this.onError = onError;
   }
@@ -80,6 +85,11 @@ export class Limiter {
   /** @internal */
   get store(): Store {
     return (this.#store ??= this.#open());
+  }
+
+  /** Why the store is unavailable, since a request got no reply; `undefined` once it answers again, and always in memory. No call is made. */
+  get unavailable(): string | undefined {
+    return this.#store?.unavailable;
   }
 
   /** A limiter in this process. */
@@ -92,14 +102,18 @@ export class Limiter {
    * connection of its own to one node, at `redis://HOST`, `rediss://HOST` (TLS) or `unix:///PATH`.
    */
   static redis(client: RedisClient | string, settings: RemoteSettings = {}): Limiter {
-    const store = RemoteStore.of(client, settings);
-    return new Limiter(() => store, settings.onError);
+    return Limiter.#remote(RemoteStore.of(client, settings), settings);
   }
 
   /** A limiter in a Sluicegate server at `url`: `redis://HOST:6380`, `rediss://HOST` (TLS) or `unix:///PATH`. It connects at the first call. */
   static server(url: string, settings: RemoteSettings = {}): Limiter {
-    const store = RemoteStore.at(url, settings);
-    return new Limiter(() => store, settings.onError);
+    return Limiter.#remote(RemoteStore.at(url, settings), settings);
+  }
+
+  static #remote(store: RemoteStore, { onError }: RemoteSettings): Limiter {
+    const limiter = new Limiter(() => store, onError);
+    limiter.#store = store;
+    return limiter;
   }
 
   /** Takes `cost` units, all or none. */
@@ -131,13 +145,13 @@ export class Limiter {
 
   /** Takes units now, for use after `decision.delayMs`, which is at most `maxWait` milliseconds. */
   async reserve(key: Key, policy: PolicyLike, options: { cost?: number; maxWait: number }): Promise<Decision> {
-    const { cost = 1, maxWait } = given(options);
+    const { cost = 1, maxWait } = given(options, ["cost", "maxWait"]);
     return this.#apply(key, policy, Code.Reserve, cost, micros("maxWait", maxWait));
   }
 
   /** Waits until units are taken, or returns a denial at once if that does not happen within `timeout`. */
   async wait(key: Key, policy: PolicyLike, options: WaitOptions): Promise<Decision> {
-    const { cost = 1, timeout, ...rest } = given(options);
+    const { cost = 1, timeout, ...rest } = given(options, WAIT);
     const keyed = this.keyed({ key, policy, cost });
     const operation = { code: Code.Take, cost: keyed.cost, span: -1, id: NO_BYTES };
     const answer = await pending(this.store, [keyed], operation, waiting(timeout, rest));
@@ -151,6 +165,7 @@ export class Limiter {
 
   /** Takes from several keys, each by itself, in one round trip. An error of one is in its place. */
   async takeMany(takes: readonly Keyed[]): Promise<(Decision | SluicegateError)[]> {
+    if (!Array.isArray(takes)) throw new OperationError(`invalid keys \`${shown(takes)}\`: expected a list of objects with key, policy and cost`);
     const keys = takes.map((it) => this.keyed(it));
     const answers = await this.store.takeMany(keys);
     return answers.map((answer, index) => (answer instanceof SluicegateError ? answer : this.#decision(answer, [keys[index] as KeyedCost])));
@@ -170,13 +185,16 @@ export class Limiter {
    * With `signal`, an abort ends the wait and leaves nothing behind; with an `id`, it may leave the hold open until that expires, because another
    * call may have the same id.
    */
-  hold(key: Key, policy: PolicyLike, options: HoldOptions = {}): Promise<Hold> {
-    return this.holdAll([{ key, policy, cost: options.cost ?? 1 }], options);
+  async hold(key: Key, policy: PolicyLike, options: HoldOptions = {}): Promise<Hold> {
+    return this.#hold([{ key, policy, cost: given(options, HOLD).cost ?? 1 }], options);
   }
 
   /** Holds units of all keys or of none. `settle` takes one number, or one for each key. */
   async holdAll(holds: readonly Keyed[], options: Omit<HoldOptions, "cost"> = {}): Promise<Hold> {
-    const { ttl, id, timeout = 0, signal, renew = false } = options;
+    return this.#hold(holds, given(options, HOLD_ALL));
+  }
+
+  async #hold(holds: readonly Keyed[], { ttl, id, timeout = 0, signal, renew = false }: HoldOptions): Promise<Hold> {
     const { distinct: keys, indices } = this.#distinct(holds);
     const bytes = id === undefined ? crypto.getRandomValues(new Uint8Array(16)) : idBytes(id);
     const operation: Operation = { code: Code.Hold, cost: 0, span: ttl === undefined ? -1 : ttlMicros(ttl), id: bytes };
@@ -213,9 +231,15 @@ export class Limiter {
     return this.#apply(key, policy, Code.Renew, 0, ttl === undefined ? -1 : ttlMicros(ttl), idBytes(id));
   }
 
-  /** Closes the connection of `Limiter.server`. A client that was given stays open. */
+  /**
+   * Ends the limiter: its connection is closed, and further calls reject with `OperationError`. A client that was given stays open. Holds that are
+   * open expire.
+   */
   async close(): Promise<void> {
-    await this.store.close();
+    const store = this.#store;
+    this.#store = undefined;
+    this.#open = closed;
+    await store?.close();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -223,7 +247,9 @@ export class Limiter {
   }
 
   /** @internal A key of a call, checked. */
-  keyed({ key, policy, cost = 1 }: Keyed): KeyedCost {
+  keyed(keyed: Keyed): KeyedCost {
+    known("member", keyed, KEYED);
+    const { key, policy, cost = 1 } = keyed;
     return { key: checkedKey(key), policy: this.policyId(policy), cost: units("cost", cost) };
   }
 
@@ -248,18 +274,20 @@ export class Limiter {
   /** The keys of a call on several, each once, with their indices in the call. */
   #distinct(keyed: readonly Keyed[]): { distinct: KeyedCost[]; indices: number[] } {
     if (!Array.isArray(keyed) || keyed.length === 0 || keyed.length > 8) {
-      throw new OperationError(`invalid number of keys \`${String((keyed as { length?: number } | undefined)?.length)}\`: expected 1 to 8`);
+      if (Array.isArray(keyed)) throw new OperationError(`invalid number of keys \`${keyed.length}\`: expected 1 to 8`);
+      throw new OperationError(`invalid keys \`${shown(keyed)}\`: expected a list of objects with key, policy and cost`);
     }
+    const keys = keyed.map((it) => this.keyed(it as Keyed));
     const seen = new Set<string>();
     const indices: number[] = [];
-    keyed.forEach(({ key }, index) => {
-      const bytes = typeof checkedKey(key) === "string" ? new TextEncoder().encode(key as string) : (key as Uint8Array);
+    keys.forEach(({ key }, index) => {
+      const bytes = typeof key === "string" ? new TextEncoder().encode(key) : key;
       // Text and bytes may be one key. In this encoding, each byte is a character.
       const text = new TextDecoder("latin1").decode(bytes);
       if (!seen.has(text)) indices.push(index);
       seen.add(text);
     });
-    return { distinct: indices.map((index) => this.keyed(keyed[index] as Keyed)), indices };
+    return { distinct: indices.map((index) => keys[index] as KeyedCost), indices };
   }
 
   #decision(answer: Answer, keys: readonly KeyedCost[], indices?: readonly number[]): Decision {
@@ -280,12 +308,13 @@ export class Limiter {
 /** A limiter in this process. */
 export class LocalLimiter extends Limiter {
   /** @internal */
-  constructor(settings: MemorySettings) {
+  constructor(settings: MemorySettings = {}) {
     known("setting", settings, ["maxMemory", "clock"]);
     const { maxMemory = DEFAULT_MAX_MEMORY, clock = new SystemClock() } = settings;
     if (!Number.isInteger(maxMemory) || maxMemory < 0 || maxMemory > 2 ** 31) {
-      throw new SettingsError(`invalid maxMemory \`${String(maxMemory)}\`: expected up to 2147483648 bytes`);
+      throw new SettingsError(`invalid maxMemory \`${shown(maxMemory)}\`: expected up to 2147483648 bytes`);
     }
+    setting("clock", clock, typeof clock?.now === "function", "an object with the method now, such as a ManualClock");
     super(() => new MemoryStore(maxMemory, clock));
   }
 
@@ -293,8 +322,8 @@ export class LocalLimiter extends Limiter {
   takeSync(key: Key, policy: PolicyLike, cost = 1): Decision {
     const memory = this.store as MemoryStore;
     const policyId = this.policyId(policy);
-    memory.take(checkedKey(key), policyId, units("cost", cost));
-    return new Decision(memory.core, policyId, memory.core.numbers);
+    const source = memory.take(checkedKey(key), policyId, units("cost", cost));
+    return new Decision(memory.core, policyId, memory.core.numbers, source);
   }
 
   override async take(key: Key, policy: PolicyLike, cost = 1): Promise<Decision> {
@@ -307,9 +336,15 @@ export class LocalLimiter extends Limiter {
   }
 }
 
-/** Options whose absence is the absence of a member, which has an error of its own. */
-function given<T extends object>(options: T): T {
-  return options ?? ({} as T);
+/** Options with no other members than `names`. The absence of all is that of a member, which has an error of its own. */
+function given<T extends object>(options: T | undefined, names: readonly string[]): T {
+  if (options === undefined) return {} as T;
+  known("option", options, names);
+  return options;
+}
+
+function closed(): never {
+  throw limiterIsClosed();
 }
 
 function waiting(timeout: number, { jitter = 0, signal }: { jitter?: number; signal?: AbortSignal | undefined }): Waiting {

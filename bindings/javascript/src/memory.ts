@@ -1,7 +1,7 @@
 /** State in the memory of an instance of the core. */
 
 import type { Clock } from "./clock.js";
-import { Code, Core, NO_BYTES, type Answer, type Key, type KeyedCost, type Operation } from "./core.js";
+import { Code, Core, NO_BYTES, type Answer, type Key, type KeyedCost, type Operation, type Source } from "./core.js";
 import { SluicegateError } from "./errors.js";
 import type { Store } from "./store.js";
 
@@ -23,12 +23,14 @@ export class MemoryStore implements Store {
     this.core.wasm.open(maxBytes);
   }
 
-  /** Takes units. The integers are in the numbers of the core; nothing is copied. */
-  take(key: Key, policy: string, cost: number): void {
+  /** Takes units, and returns the source. The integers are in the numbers of the core; nothing is copied. */
+  take(key: Key, policy: string, cost: number): Source {
     const { core } = this;
     const handle = core.policy(policy);
     const status = core.wasm.apply(Code.Take, core.key(key), 0, handle, cost, -1, this.#clock.now());
-    if (status < 0) core.check(status);
+    if (status === 1) return "store";
+    core.check(status);
+    return core.source;
   }
 
   apply(key: Key, policy: string, { code, cost, span, id }: Operation): Answer {

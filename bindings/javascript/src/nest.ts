@@ -10,7 +10,7 @@
 import { HttpException, type CanActivate, type ExecutionContext } from "@nestjs/common";
 
 import { SettingsError } from "./errors.js";
-import { joined, type ExpressRequest } from "./express.js";
+import { joined, proxiesOf, type ExpressRequest } from "./express.js";
 import { Rule, type RateLimitOptions } from "./http.js";
 
 /** Limits the requests of handlers, and answers those that it denies. */
@@ -32,6 +32,7 @@ export class RateLimitGuard<R extends ExpressRequest = ExpressRequest> implement
       request,
       place: `${context.getClass().name}.${context.getHandler().name}`,
       peer: request.socket.remoteAddress,
+      proxies: proxiesOf(request),
       header: (name) => joined(request.headers[name]),
     });
     for (const [name, value] of Object.entries(rejection?.headers ?? headers())) response.header(name, value);

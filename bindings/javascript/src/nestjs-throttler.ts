@@ -7,6 +7,7 @@
  * limit for so long; then its hits are counted from zero.
  */
 
+import { checkedLimiter } from "./arguments.js";
 import type { Decision } from "./decision.js";
 import type { Limiter } from "./limiter.js";
 
@@ -23,7 +24,7 @@ export class SluicegateStorage {
   readonly #limiter: Limiter;
 
   constructor(limiter: Limiter) {
-    this.#limiter = limiter;
+    this.#limiter = checkedLimiter(limiter);
   }
 
   /** Counts a hit, unless it is denied. */

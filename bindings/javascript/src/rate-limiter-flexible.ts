@@ -10,7 +10,7 @@
 
 import { Windows, type Count } from "./counting.js";
 import { known, micros, units } from "./arguments.js";
-import { OperationError } from "./errors.js";
+import { OperationError, SettingsError } from "./errors.js";
 import type { Limiter } from "./limiter.js";
 import { Policy } from "./policy.js";
 import { sleep } from "./wait.js";
@@ -71,8 +71,8 @@ export class RateLimiter {
   constructor(options: RateLimiterOptions) {
     known("option", options, ["limiter", "points", "duration", "keyPrefix", "blockDuration", "execEvenly", "execEvenlyMinDelayMs"]);
     const { limiter, points, duration, keyPrefix = "rlflx", blockDuration = 0, execEvenly = false } = options;
-    units("points", points);
-    micros("blockDuration", blockDuration);
+    units("points", points, SettingsError);
+    micros("blockDuration", blockDuration, SettingsError);
     this.#limiter = limiter;
     this.points = points;
     this.duration = duration;

@@ -1,14 +1,14 @@
 /** A store that processes share: Redis or Valkey through a client, or a Sluicegate server. */
 
-import { known, micros } from "./arguments.js";
+import { known, micros, setting } from "./arguments.js";
 import { Breaker } from "./breaker.js";
 import { transportOf, type RedisClient, type Transport, type Word } from "./clients.js";
 import { SystemClock, type Clock } from "./clock.js";
 import { Deadlines } from "./deadlines.js";
 import { allOf, answerOf, answerOfAll, commandOf, failureOf, resetOf, wordsOf, type Command, type Dialect } from "./commands.js";
 import { Code, Core, NO_BYTES, type Answer, type Key, type KeyedCost, type Operation } from "./core.js";
-import { OperationError, SettingsError, SluicegateError, StoreError, StoreTimeout, StoreUnavailable } from "./errors.js";
-import { partsOf, type OnError } from "./policy.js";
+import { limiterIsClosed, OperationError, SettingsError, SluicegateError, StoreError, StoreTimeout, StoreUnavailable } from "./errors.js";
+import { checkOnError, partsOf, type OnError } from "./policy.js";
 import { connect } from "./resp.js";
 import type { Maybe, Store } from "./store.js";
 
@@ -22,17 +22,26 @@ export interface RemoteSettings {
   readonly maxDenialCache?: number;
   /** The answer while the store is unavailable ("deny"), for policies that do not say. */
   readonly onError?: OnError;
+  /**
+   * Called when the store becomes unavailable, once for each outage, with the first error. Without it, a line on `console.warn` says so, at most one each
+   * 10 s.
+   */
+  readonly onUnavailable?: (error: StoreError) => void;
+  /** Called when the outage ends: with a reply after a second without failures. */
+  readonly onAvailable?: () => void;
   /** Use functions, also if the store has the Sluicegate module. */
   readonly useModule?: boolean;
   /** A clock instead of that of the store, which needs functions: for tests. */
   readonly clock?: Clock;
 }
 
-const NAMES = ["timeout", "keyPrefix", "maxDenialCache", "onError", "useModule", "clock"];
+const NAMES = ["timeout", "keyPrefix", "maxDenialCache", "onError", "onUnavailable", "onAvailable", "useModule", "clock"];
 const REDIS_PORT = 6379;
 const SERVER_PORT = 6380;
 const DEFAULT_TIMEOUT = 500;
 const DEFAULT_DENIAL_CACHE = 1000;
+/** Milliseconds between two warnings of one limiter. */
+const WARN_EVERY = 10_000;
 /** Keys whose last replies are remembered, and bytes of local states. */
 const MAX_KNOWN_KEYS = 65_536;
 const MAX_LOCAL_BYTES = 16 << 20;
@@ -47,8 +56,8 @@ const RETRY_AFTER = 100_000;
 export class RemoteStore implements Store {
   #core: Core | undefined;
   readonly #transport: Transport;
-  readonly #settings: Required<Omit<RemoteSettings, "clock" | "onError">> & { clock: Clock | undefined };
-  readonly #breaker = new Breaker();
+  readonly #settings: Required<Pick<RemoteSettings, "timeout" | "keyPrefix" | "maxDenialCache">> & { clock: Clock | undefined };
+  readonly #breaker: Breaker;
   readonly #deadlines = new Deadlines();
   readonly #late = (): Error => new StoreTimeout(`the store is unavailable: no reply within ${this.#settings.timeout} ms`);
   /** The time of the caches, which is that of this process. */
@@ -59,18 +68,28 @@ export class RemoteStore implements Store {
   #loads = 0;
   /** Whether the store is a Sluicegate server, which has no functions. */
   readonly #isServer: boolean;
+  #isClosed = false;
 
   constructor(transport: Transport, isServer: boolean, settings: RemoteSettings) {
     known("setting", settings, NAMES);
     const { timeout = DEFAULT_TIMEOUT, keyPrefix = "", maxDenialCache = DEFAULT_DENIAL_CACHE, useModule = true, clock } = settings;
-    micros("timeout", timeout);
-    micros("maxDenialCache", maxDenialCache);
+    const { onError, onUnavailable = warning(onError), onAvailable = () => undefined } = settings;
+    micros("timeout", timeout, SettingsError);
+    micros("maxDenialCache", maxDenialCache, SettingsError);
+    setting("keyPrefix", keyPrefix, typeof keyPrefix === "string", "a string");
+    setting("useModule", useModule, typeof useModule === "boolean", "true or false");
+    setting("clock", clock, typeof clock?.now === "function", "an object with the method now, such as a ManualClock");
+    setting("onUnavailable", onUnavailable, typeof onUnavailable === "function", "a function of the error");
+    setting("onAvailable", onAvailable, typeof onAvailable === "function", "a function");
+    checkOnError(onError);
     if (clock !== undefined && keyPrefix !== "") {
       throw new SettingsError(`invalid keyPrefix \`${keyPrefix}\` together with a clock: its keys have the prefix \`${TEST_PREFIX}\``);
     }
     this.#transport = transport;
     this.#isServer = isServer;
-    this.#settings = { timeout, keyPrefix: clock === undefined ? keyPrefix : TEST_PREFIX, maxDenialCache, useModule, clock };
+    this.#settings = { timeout, keyPrefix: clock === undefined ? keyPrefix : TEST_PREFIX, maxDenialCache, clock };
+    // Outside of the request in progress, whose decision stands if they throw.
+    this.#breaker = new Breaker((error) => queueMicrotask(() => onUnavailable(error)), () => queueMicrotask(() => onAvailable()));
     this.#dialect = isServer || useModule ? "commands" : "functions";
   }
 
@@ -92,6 +111,10 @@ export class RemoteStore implements Store {
       this.#core.wasm.connect(MAX_KNOWN_KEYS, clock === undefined ? micros("maxDenialCache", maxDenialCache) : 0, MAX_LOCAL_BYTES);
     }
     return this.#core;
+  }
+
+  get unavailable(): string | undefined {
+    return this.#breaker.error?.message;
   }
 
   apply(key: Key, policy: string, operation: Operation): Maybe<Answer> {
@@ -167,6 +190,7 @@ export class RemoteStore implements Store {
   }
 
   close(): void {
+    this.#isClosed = true;
     this.#transport.close();
   }
 
@@ -260,16 +284,18 @@ export class RemoteStore implements Store {
     const end = performance.now() + this.#settings.timeout;
     for (let attempt = 1; ; attempt += 1) {
       try {
+        if (this.#isClosed) throw limiterIsClosed();
         if (!this.#breaker.admits()) throw new StoreUnavailable("the store is unavailable: it has not answered several requests");
         const reply = await this.#deadlines.within(this.#call(command), end, this.#late);
         this.#breaker.succeeded();
         return reply;
       } catch (error) {
+        if (this.#isClosed) throw limiterIsClosed();
         if (!isUnavailable(error)) {
           this.#breaker.succeeded();
           throw error;
         }
-        this.#breaker.failed();
+        this.#breaker.failed(error);
         if (attempt >= attempts || performance.now() >= end) throw error;
       }
     }
@@ -308,6 +334,16 @@ export class RemoteStore implements Store {
       this.#loads += 1;
     }
   }
+}
+
+/** Says that the store is unavailable. */
+function warning(onError: OnError = "deny"): (error: StoreError) => void {
+  let next = 0;
+  return ({ message }) => {
+    if (performance.now() < next) return;
+    next = performance.now() + WARN_EVERY;
+    console.warn(`sluicegate: ${message}; until it answers, onError decides (\`${onError}\` for policies without their own)`);
+  };
 }
 
 function isUnavailable(error: unknown): error is StoreError {

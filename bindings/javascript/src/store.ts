@@ -10,6 +10,8 @@ export type Maybe<T> = T | Promise<T>;
 export interface Store {
   /** The core that reads policies and describes decisions. */
   readonly core: Core;
+  /** Why the store is unavailable, if it is, as far as this process has seen. */
+  readonly unavailable?: string | undefined;
   /** Applies an operation to a key under a policy. */
   apply(key: Key, policy: string, operation: Operation): Maybe<Answer>;
   /** Applies takes, peeks or holds of several keys, all or none. `code` and the rest are those of `operation`. */

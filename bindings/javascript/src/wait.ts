@@ -36,6 +36,7 @@ export async function pending(store: Store, keys: readonly KeyedCost[], operatio
   const start = performance.now();
   const now = (): number => Math.round((performance.now() - start) * 1000);
   let isDone = false;
+  let last: Answer | undefined;
   try {
     let step = core.wasm.poll(handle, START, now());
     for (;;) {
@@ -43,6 +44,7 @@ export async function pending(store: Store, keys: readonly KeyedCost[], operatio
       if (step === APPLY) {
         const answer = await applied(store, keys, operation, handle, opens);
         core.put(answer);
+        last = answer;
         step = core.wasm.poll(handle, ANSWERED, now());
       } else if (step === SLEEP) {
         const [until = 0, deadline = 0] = core.numbers;
@@ -57,7 +59,8 @@ export async function pending(store: Store, keys: readonly KeyedCost[], operatio
           await refund(store, first, first.cost);
         }
         signal?.throwIfAborted();
-        return answer;
+        // The core does not know it.
+        return answer.integers[0] === 0 && last?.source === "table_full" ? { ...answer, source: "table_full" } : answer;
       }
       if (step !== SLEEP && step !== APPLY) continue;
       signal?.throwIfAborted();

@@ -7,7 +7,7 @@ import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
 
 import { Policy } from "sluicegate";
-import { ROOT, startRedis, startSluicegate } from "./servers.mjs";
+import { freePort, ROOT, startRedis, startSluicegate } from "./servers.mjs";
 
 const PACKAGE = fileURLToPath(new URL("../", import.meta.url));
 // Below the package, so that imports find what it and its tests have.
@@ -41,6 +41,16 @@ for (const [name, text] of programs("js")) {
     for (const line of shown) assert.ok(stdout.split("\n").includes(line), `${line} is not in ${stdout}`);
   });
 }
+
+test("program_with_ioredis_starts_while_redis_is_down", async () => {
+  const [, text] = programs("js").find(([, it]) => it.includes('from "ioredis"'));
+  const file = `${FOLDER}/down.mjs`;
+  writeFileSync(file, `${text.replaceAll("127.0.0.1:6379", `127.0.0.1:${await freePort()}`)}\nconsole.log((await limiter.take("user7", "gcra:30/1m")).source);\nprocess.exit(0);\n`);
+  const { status, stderr, stdout } = spawnSync(process.execPath, [file], { encoding: "utf8", timeout: 60_000 });
+  assert.equal(status, 0, stderr);
+  assert.match(stdout, /\nfallback\n$/);
+  assert.match(stderr, /^sluicegate: the store is unavailable: [^\n]*\n$/);
+});
 
 test("programs_in_typescript_compile", () => {
   const files = programs("ts").map(([name, text]) => {
@@ -99,6 +109,11 @@ new Hono().use(hono.rateLimit({ limiter, policy: "gcra:1/1s" })).get("/", hono.r
 ThrottlerModule.forRoot({ throttlers: [], storage: new SluicegateStorage(limiter) });
 // @ts-expect-error: an algorithm that does not exist
 limiter.takeSync("k", { algorithm: "gcar", limit: 1, per: "1s" });
+limiter.takeSync("k", { algorithm: "gcra", limit: 1, perMs: 1000 });
+// @ts-expect-error: a period without a unit
+limiter.takeSync("k", { algorithm: "gcra", limit: 1, per: 60 });
+// @ts-expect-error: no period
+limiter.takeSync("k", { algorithm: "gcra", limit: 1 });
 // @ts-expect-error: only a limiter in memory decides at once
 Limiter.server("redis://127.0.0.1").takeSync("k", "gcra:1/1s");
 `,

@@ -180,4 +180,62 @@ test("invalid_options_are_named", () => {
   assert.throws(() => forExpress({ limiter, policy: "gcra:1/1s", hops: 1 }), /unknown option `hops`: expected one of limiter/);
   assert.throws(() => forExpress({ policy: "gcra:1/1s" }), /missing limiter/);
   assert.throws(() => forExpress({ limiter, policy: "gcra:1" }), /invalid rate `1`/);
+  const named = (options, text) => assert.throws(() => forExpress(options), (error) => error instanceof SettingsError && error.message.includes(text));
+  named(undefined, "invalid options `undefined`: expected an object with limiter, policy");
+  for (const [name, value, text] of [
+    ["key", "ip", 'invalid key `"ip"`: expected a function of the request'],
+    ["cost", "2", 'invalid cost `"2"`: expected a whole number'],
+    ["headers", true, "invalid headers `true`: expected ietf, x-ratelimit or none"],
+    ["headers", "draft-7", 'invalid headers `"draft-7"`: expected ietf, x-ratelimit or none'],
+    ["name", 5, "invalid name `5`: expected a string"],
+    ["trustedHops", "1", 'invalid trustedHops `"1"`: expected 0 to 1000'],
+    ["policy", "concurrency:3/1m", "invalid policy `concurrency:3/1m`: expected one without `concurrency`"],
+  ]) {
+    named({ limiter, policy: "gcra:1/1s", [name]: value }, text);
+  }
+});
+
+test("proxies_that_only_the_framework_trusts_are_an_error", async (t) => {
+  const limiter = Limiter.inMemory({ clock: new ManualClock() });
+  const ask = async (port) => {
+    const { status } = await fetch(`http://127.0.0.1:${port}/`, { headers: { connection: "close", "x-forwarded-for": "192.0.2.1" } });
+    return status;
+  };
+  const applications = {
+    async express(trusted, options) {
+      const errors = [];
+      const app = express();
+      if (trusted !== undefined) app.set("trust proxy", trusted);
+      app.use(forExpress({ limiter, policy: "gcra:99/1s:burst=99", ...options }));
+      app.get("/", (_, response) => response.send("home"));
+      app.use((error, _request, response, _next) => response.status(500).send(errors.push(error)));
+      const server = createServer(app).listen(0, "127.0.0.1");
+      await once(server, "listening");
+      t.after(() => server.close());
+      return [server.address().port, errors];
+    },
+    async fastify(trusted, options) {
+      const errors = [];
+      const app = Fastify(trusted === undefined ? {} : { trustProxy: trusted });
+      app.setErrorHandler((error, _, reply) => reply.code(500).send(String(errors.push(error))));
+      await app.register(forFastify, { limiter, policy: "gcra:99/1s:burst=99", ...options });
+      app.get("/", () => "home");
+      await app.listen({ port: 0, host: "127.0.0.1" });
+      t.after(() => app.close());
+      return [app.server.address().port, errors];
+    },
+  };
+  for (const [name, open] of Object.entries(applications)) {
+    for (const [trusted, options] of [[undefined, {}], [false, {}], [1, { trustedHops: 1 }], [true, { trustedHops: 0 }], [1, { key: () => "all" }]]) {
+      const [port] = await open(trusted, options);
+      assert.equal(await ask(port), 200, `${name} ${trusted}`);
+    }
+    for (const trusted of [1, true, "loopback"]) {
+      const [port, errors] = await open(trusted, {});
+      assert.equal(await ask(port), 500);
+      assert.ok(errors[0] instanceof SettingsError);
+      const setting = name === "express" ? `\`trust proxy\` (${JSON.stringify(trusted)})` : "`trustProxy`";
+      assert.equal(errors[0].message, `missing trustedHops beside ${setting}, which the limit does not read: expected the number of your proxies, or 0`);
+    }
+  }
 });

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 import { test } from "node:test";
+import { inspect } from "node:util";
 
 import { Limiter, ManualClock } from "sluicegate";
 import { histories, isSteady, replayInMemory } from "./histories.mjs";
@@ -46,6 +47,18 @@ test("memory_counts_each_of_a_million_keys", () => {
     }
     assert.equal(limiter.usage().keys, 1_000_000);
   }
+});
+
+test("console_log_shows_what_a_decision_says", () => {
+  const limiter = Limiter.inMemory({ clock: new ManualClock() });
+  limiter.takeSync("k", "gcra:30/1m:burst=1");
+  const denied = limiter.takeSync("k", "gcra:30/1m:burst=1");
+  assert.equal(
+    inspect(denied, { breakLength: Infinity }),
+    "Decision { allowed: false, limit: 1, remaining: 0, retryAfterMs: 2000, resetAfterMs: 2000, delayMs: 0, source: 'store', policy: 'gcra:30/1m:burst=1' }",
+  );
+  assert.match(inspect(limiter.takeSync("k", "gcra:30/1m:burst=1", 2)), /never: true/);
+  assert.match(inspect({ decisions: [denied] }, { depth: 4 }), /Decision \{\n? *allowed: false/);
 });
 
 test("key_that_is_too_long_uses_no_memory", async () => {

@@ -58,6 +58,14 @@ test("nest_guard_limits_each_handler", async (t) => {
   assert.equal((await denied.json())["violated-policies"][0], "Shop.login");
 });
 
+test("nest_guard_needs_the_number_of_proxies_that_express_trusts", async (t) => {
+  for (const [trustedHops, status] of [[undefined, 500], [1, 200]]) {
+    const app = await application(t, new RateLimitGuard({ limiter: Limiter.inMemory(), policy: "fixed-window:1/1h", trustedHops }));
+    app.getHttpAdapter().getInstance().set("trust proxy", 1);
+    assert.equal((await (await listening(app))("/login")).status, status);
+  }
+});
+
 test("nest_guard_of_other_contexts_is_an_error", async () => {
   const guard = new RateLimitGuard({ limiter: Limiter.inMemory(), policy: "fixed-window:1/1h" });
   await assert.rejects(guard.canActivate({ getType: () => "graphql" }), /invalid context `graphql`: expected http/);

@@ -13,7 +13,7 @@ import { Hono } from "hono";
 import { rateLimiter } from "hono-rate-limiter";
 import { Redis } from "ioredis";
 import { RateLimiterMemory } from "rate-limiter-flexible";
-import { Limiter, ManualClock, Policy, StoreUnavailable } from "sluicegate";
+import { Denied, Limiter, ManualClock, Policy, SettingsError, StoreUnavailable } from "sluicegate";
 import { SluicegateStore } from "sluicegate/express-rate-limit";
 import { storeOf } from "sluicegate/fastify-rate-limit";
 import { SluicegateStore as HonoStore } from "sluicegate/hono-rate-limiter";
@@ -239,6 +239,26 @@ describe("fetch", () => {
     await failing("https://api.example.com/", { method: "POST", body: "x" });
     assert.equal(sent, 1);
     await assert.rejects(pacedFetch(Limiter.inMemory(), "gcra:1/1h", { timeout: 10 })("https://api.example.com/", { signal: AbortSignal.abort(new Error("enough")) }), /enough/);
+  });
+
+  test("paced_fetch_without_a_turn_in_time_says_so", async () => {
+    const paced = pacedFetch(Limiter.inMemory({ clock: new ManualClock() }), "leaky-queue:1/1s", { timeout: 50, fetch: async () => new Response("fine") });
+    await paced("https://api.example.com/");
+    const error = await paced("https://api.example.com/").catch((it) => it);
+    assert.ok(error instanceof Denied);
+    assert.equal(error.message, `denied: there is no turn within the timeout of 50 ms; retry after ${error.retryAfterMs} ms`);
+    // It waited up to 50 ms of the second.
+    assert.ok(error.retryAfterMs >= 950 && error.retryAfterMs <= 1000, `${error.retryAfterMs}`);
+  });
+
+  test("paced_fetch_invalid_options_are_named_at_once", () => {
+    const limiter = Limiter.inMemory();
+    const named = (text, ...given) => assert.throws(() => pacedFetch(...given), (error) => error instanceof SettingsError && error.message.includes(text));
+    named("invalid policy `concurrency:3/1m`: expected one without `concurrency`, whose units are held", limiter, "concurrency:3/1m");
+    named("missing limiter", undefined, "gcra:1/1s");
+    named('invalid timeout `"5s"`: expected 0 to 86400000', limiter, "gcra:1/1s", { timeout: "5s" });
+    named('invalid key `"host"`: expected a function', limiter, "gcra:1/1s", { key: "host" });
+    named("unknown option `maxRetries`", limiter, "gcra:1/1s", { maxRetries: 1 });
   });
 
   test("paced_fetch_without_a_store_follows_on_error_of_the_policy_or_the_limiter", async () => {

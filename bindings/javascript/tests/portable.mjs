@@ -230,12 +230,18 @@ export const TESTS = {
     const limit = { algorithm: "gcra", limit: 30, per: "1m", burst: 16 };
     equal(new Policy(limit).text, "gcra:30/1m:burst=16");
     equal(new Policy([limit, { algorithm: "fixed-window", limit: 500, per: "day", tz: "Europe/Berlin" }]).text, "gcra:30/1m:burst=16,fixed-window:500/day:tz=Europe/Berlin");
-    equal(new Policy({ algorithm: "sliding-log", limit: 5, per: 1500, keep: "1h", keepMax: 100, count: "all" }).text, "sliding-log:5/1500ms:count=all:keep=1h:keep-max=100");
+    equal(new Policy({ algorithm: "sliding-log", limit: 5, perMs: 1500, keep: "1h", keepMax: 100, count: "all" }).text, "sliding-log:5/1500ms:count=all:keep=1h:keep-max=100");
     equal(new Policy("gcra:10/1s").and(new Policy("fixed-window:500/1h", { onError: "allow" })).onError, "allow");
     equal(new Policy("gcra:30/1m:burst=16").explain().startsWith("gcra:30/1m:burst=16: at once 16 units"), true);
     await fails(() => new Policy("gcra:30/0s"), PolicyError, "invalid period `0s`: expected 1ms to 366d");
-    await fails(() => new Policy("gcra:30/1m", { onError: "open" }), PolicyError, "invalid on_error `open`: expected deny");
-    await fails(() => new Policy({ limit: 1 }), PolicyError, "expected the members algorithm, limit and per");
+    await fails(() => new Policy({ limit: 1 }), PolicyError, "expected the members algorithm, limit, and per or perMs");
+    equal(new Policy({ ...limit, per: undefined, perMs: 60_000, burst: 2 }).text, "gcra:30/1m:burst=2");
+    equal(new Policy({ algorithm: "sliding-log", limit: 5, per: "1s", keepMs: 2500 }).text, "sliding-log:5/1s:keep=2500ms");
+    // Someone who writes 60 means seconds.
+    await fails(() => new Policy({ ...limit, per: 60 }), PolicyError, 'invalid per `60`: expected a text with a unit, such as "60s", or milliseconds as perMs');
+    await fails(() => new Policy({ ...limit, keep: 60 }), PolicyError, "invalid keep `60`: expected a text with a unit");
+    await fails(() => new Policy({ ...limit, perMs: 60 }), PolicyError, "invalid perMs `60` beside per: expected one of them");
+    await fails(() => new Policy({ ...limit, per: undefined, perMs: "60" }), PolicyError, 'invalid perMs `"60"`: expected milliseconds');
     await fails(() => new Policy("gcra:1/1s", { onError: "deny" }).and(new Policy("gcra:1/1s", { onError: "fail" })), PolicyError, "expected one value");
   },
 
@@ -247,7 +253,13 @@ export const TESTS = {
     await fails(() => limiter.wait("k", "gcra:1/1s", { timeout: Number.NaN }), OperationError, "invalid timeout `NaN`");
     await fails(() => limiter.wait("k", "gcra:1/1s"), OperationError, "invalid timeout `undefined`: expected milliseconds");
     await fails(() => limiter.reserve("k", "gcra:1/1s"), OperationError, "invalid maxWait `undefined`: expected milliseconds");
-    await fails(() => limiter.hold("k", "gcra:1/1s"), OperationError, "ttl");
+    await fails(() => limiter.take("k", "gcra:1/1s", "2"), OperationError, 'invalid cost `"2"`: expected a whole number');
+    await fails(() => limiter.take("k", "gcra:1/1s", { cost: 2 }), OperationError, 'invalid cost `{"cost":2}`: expected a whole number');
+    await fails(() => limiter.hold("k", "gcra:1/1s"), OperationError, "missing ttl: expected 1 to 86400000 milliseconds; only a policy with `concurrency` has a default");
+    await fails(() => limiter.hold("k", "concurrency:1/30s", { ttl: 60_000 }), OperationError, "invalid ttl `60000`: expected 1 to 30000 milliseconds");
+    for (const call of ["takeAll", "takeMany", "holdAll"]) {
+      await fails(() => limiter[call]({}), OperationError, "invalid keys `{}`: expected a list of objects with key, policy and cost");
+    }
     for (const ttl of [0, 0.9, Infinity, 86_400_001]) {
       await fails(() => limiter.hold("k", "gcra:1/1s", { ttl }), OperationError, `invalid ttl \`${ttl}\`: expected 1 to 86400000 milliseconds`);
       await fails(() => limiter.renew("k", "gcra:1/1s", "id", ttl), OperationError, `invalid ttl \`${ttl}\`: expected 1 to 86400000 milliseconds`);
@@ -257,6 +269,75 @@ export const TESTS = {
     await fails(() => Limiter.inMemory({ maxMemory: -1 }), SettingsError, "invalid maxMemory `-1`");
     await fails(() => Limiter.inMemory({ memory: 1 }), SettingsError, "unknown setting `memory`: expected one of maxMemory, clock");
     await fails(() => limiter.take("k", 5), PolicyError, "invalid policy of type `number`");
+  },
+
+  async options_that_are_unknown_or_invalid_are_named_at_once() {
+    const { limiter } = local();
+    const policy = "gcra:9/1s:burst=9";
+    await fails(() => limiter.hold("k", policy, { ttl: 5, timeoutMs: 5 }), SettingsError, "unknown option `timeoutMs`: expected one of cost, ttl, id, timeout, signal, renew");
+    await fails(() => limiter.hold("k", policy, 5), SettingsError, "invalid options `5`: expected an object with cost, ttl");
+    await fails(() => limiter.holdAll([{ key: "k", policy }], { ttl: 5, cost: 2 }), SettingsError, "unknown option `cost`");
+    await fails(() => limiter.wait("k", policy, { timeout: 5, maxWait: 5 }), SettingsError, "unknown option `maxWait`: expected one of cost, timeout");
+    await fails(() => limiter.reserve("k", policy, { maxWait: 5, timeout: 5 }), SettingsError, "unknown option `timeout`: expected one of cost, maxWait");
+    for (const call of ["takeAll", "takeMany", "holdAll"]) {
+      await fails(() => limiter[call]([{ key: "k", policy, units: 2 }], { ttl: 5 }), SettingsError, "unknown member `units`: expected one of key, policy, cost");
+    }
+    equal((await limiter.peek("k", policy)).remaining, 9);
+    await fails(() => new Policy(policy, { onerror: "allow" }), SettingsError, "unknown setting `onerror`: expected onError");
+    await fails(() => new Policy(policy, { lease: 10 }), SettingsError, "unknown setting `lease`");
+    for (const onError of ["open", "local=0/4", "local=5/4", "local=1", true]) {
+      const text = `invalid onError \`${JSON.stringify(onError)}\`: expected deny, allow, fail, local or a share such as local=1/4`;
+      await fails(() => new Policy(policy, { onError }), SettingsError, text);
+      await fails(() => Limiter.server("redis://127.0.0.1", { onError }), SettingsError, text);
+    }
+    equal(new Policy(policy, { onError: "local=1/4" }).onError, "local=1/4");
+    await fails(() => Limiter.server("redis://127.0.0.1", { timeout: "5s" }), SettingsError, 'invalid timeout `"5s"`: expected milliseconds');
+    await fails(() => Limiter.server("redis://127.0.0.1", { maxDenialCache: -1 }), SettingsError, "invalid maxDenialCache `-1`");
+    await fails(() => Limiter.server("redis://127.0.0.1", { keyPrefix: 5 }), SettingsError, "invalid keyPrefix `5`: expected a string");
+    await fails(() => Limiter.server("redis://127.0.0.1", { useModule: "no" }), SettingsError, 'invalid useModule `"no"`: expected true or false');
+    await fails(() => Limiter.server("redis://127.0.0.1", { onUnavailable: "log" }), SettingsError, 'invalid onUnavailable `"log"`: expected a function');
+    await fails(() => Limiter.inMemory({ clock: 5 }), SettingsError, "invalid clock `5`");
+    await fails(() => new Limiter(), SettingsError, "invalid `new Limiter()`: expected `Limiter.inMemory()`");
+    await fails(() => limiter.takeSync("k", policy).headers("x", "draft"), SettingsError, 'invalid style of headers `"draft"`: expected ietf or x-ratelimit');
+  },
+
+  async limiter_that_is_closed_makes_no_decision() {
+    const { limiter } = local();
+    const policy = "gcra:1/1h";
+    await limiter.take("k", policy);
+    await limiter.close();
+    await limiter.close();
+    for (const call of [() => limiter.take("k", policy), () => limiter.takeSync("k", policy), () => limiter.takeMany([{ key: "k", policy }]), () => limiter.hold("k", policy, { ttl: 5 }), () => limiter.wait("k", policy, { timeout: 5 }), () => limiter.reset("k")]) {
+      await fails(call, OperationError, "the limiter is closed");
+    }
+  },
+
+  async denial_of_a_full_table_says_so() {
+    const { limiter } = local({ maxMemory: 0 });
+    const policy = "gcra:1/1s";
+    const denial = [false, "table_full", 1000];
+    const shown = ({ allowed, source, retryAfterMs }) => [allowed, source, retryAfterMs];
+    const full = { key: "user0", policy };
+    for (let user = 0; limiter.takeSync(full.key, policy).allowed; user += 1) full.key = `user${user + 1}`;
+    equal(shown(limiter.takeSync(full.key, policy)), denial);
+    equal(shown(await limiter.take(full.key, policy)), denial);
+    equal(shown(await limiter.reserve(full.key, policy, { maxWait: 0 })), denial);
+    equal(shown(await limiter.takeAll([full, { key: "other", policy }])), denial);
+    equal(shown((await limiter.takeMany([full]))[0]), denial);
+    equal(shown(await limiter.wait(full.key, policy, { timeout: 0 })), denial);
+    equal(shown((await limiter.hold(full.key, policy, { ttl: 5 })).decision), denial);
+    // A denial by the limit, with the same wait.
+    const denied = limiter.takeSync("user0", policy);
+    equal(shown(denied), [false, "store", 1000]);
+    equal(denied.never, false);
+    equal((await limiter.charge(full.key, policy)).source, "store");
+  },
+
+  async denied_has_the_time_of_its_decision() {
+    const { limiter } = local();
+    await limiter.take("k", "gcra:30/1m:burst=1");
+    const { retryAfterMs, message } = await fails(() => limiter.require("k", "gcra:30/1m:burst=1"), Denied, "denied: retry after 2000 ms");
+    equal([retryAfterMs, message], [2000, "denied: retry after 2000 ms"]);
   },
 
   async headers_and_problem_describe_a_denial() {

@@ -1,6 +1,7 @@
 // Stores that processes share: through each client, on Redis and Valkey, and on a Sluicegate server.
 
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { createConnection, createServer } from "node:net";
 import { after, before, describe, test } from "node:test";
@@ -103,7 +104,12 @@ for (const [engine, program] of Object.entries(redisPrograms())) {
         assert.equal((await limiter.peek("{h}1", "fixed-window:9/1h:count=all")).remaining, 7);
         const many = await limiter.takeMany([{ key: "m", policy }, { key: "m", policy, cost: 2 }, { key: "m", policy: "nonsense" }]);
         assert.deepEqual(many.map((it) => it.allowed ?? it.constructor), [true, false, PolicyError]);
-        await assert.rejects(limiter.take("zone", "fixed-window:1/day:tz=Europe/Berlin"), /zone|UTC/);
+        await assert.rejects(limiter.take("zone", "fixed-window:1/day:tz=Europe/Berlin"), (error) => {
+          assert.ok(error instanceof PolicyError);
+          assert.equal(error.message, "unknown time zone `Europe/Berlin`: functions know only `tz=UTC`; for others, use a Sluicegate server, or load the Sluicegate module into the store");
+          return true;
+        });
+        await assert.rejects(limiter.renew("m", policy, "id"), (error) => error instanceof OperationError && /^missing ttl: expected 1 to 86400000 milliseconds/.test(error.message));
         close();
       });
     }
@@ -257,6 +263,12 @@ describe("server", () => {
       assert.equal(await limiter.reset("zone"), true);
       close();
     }
+  });
+
+  test("errors_of_a_server_speak_of_milliseconds", async () => {
+    const limiter = Limiter.server(url(), { timeout: 5000 });
+    await assert.rejects(limiter.renew("k", "gcra:1/1h", "id"), (error) => error instanceof OperationError && /^missing ttl: expected 1 to 86400000 milliseconds/.test(error.message));
+    await assert.rejects(limiter.renew("k", "concurrency:1/30s", "id", 60_000), /^OperationError: invalid ttl `60000`: expected 1 to 30000 milliseconds$/);
   });
 
   test("named_policies_of_its_rules_are_known", async () => {
@@ -448,6 +460,79 @@ describe("store that is unavailable", () => {
       assert.ok(performance.now() < end);
     }
     assert.equal((await limiter.peek("held", "fixed-window:4/1h")).remaining, 3);
+  });
+
+  test("outage_is_told_once_when_it_begins_and_ends", async () => {
+    const port = await freePort();
+    const told = [];
+    const limiter = Limiter.server(`redis://127.0.0.1:${port}`, { timeout: 5000, onUnavailable: (error) => told.push(error), onAvailable: () => told.push("again") });
+    for (let outage = 1; outage <= 2; outage += 1) {
+      for (let turn = 0; turn < 3; turn += 1) assert.equal((await limiter.take("k", "gcra:9/1h")).source, "fallback");
+      assert.equal(told.length, outage * 2 - 1);
+      assert.ok(told.at(-1) instanceof StoreUnavailable);
+      assert.match(told.at(-1).message, /^the store is unavailable: /);
+      assert.equal(limiter.unavailable, told.at(-1).message);
+      const own = await startSluicegate([], port);
+      const sources = new Set();
+      await until(async () => {
+        sources.add((await limiter.take("k", "gcra:9/1h", 0)).source);
+        return limiter.unavailable === undefined;
+      });
+      assert.ok(sources.has("store"));
+      assert.equal(told.length, outage * 2);
+      assert.deepEqual([told.at(-1), limiter.unavailable], ["again", undefined]);
+      await own.stop();
+    }
+    await limiter.close();
+  });
+
+  test("outage_in_which_some_requests_have_replies_is_one", async () => {
+    const told = [];
+    let turn = 0;
+    const call = async () => {
+      if ((turn += 1) % 2 === 0) throw new Error("Connection is closed.");
+      return [1, 1, 0, 0, 0, 0, 0];
+    };
+    const limiter = Limiter.redis({ call }, { onUnavailable: () => told.push("begins"), onAvailable: () => told.push("ends") });
+    const sources = [];
+    for (let request = 0; request < 20; request += 1) sources.push((await limiter.take("k", "gcra:9/1h")).source);
+    assert.deepEqual([...new Set(sources)], ["store", "fallback"]);
+    assert.deepEqual(told, ["begins"]);
+  });
+
+  test("outage_is_a_warning_without_a_callback", async () => {
+    const program = `
+      import { Limiter } from "sluicegate";
+      const limiter = Limiter.server("redis://127.0.0.1:${await freePort()}", { onError: "allow" });
+      for (let turn = 0; turn < 3; turn += 1) await limiter.take("k", "gcra:1/1h");
+    `;
+    const { stdout, stderr } = spawnSync(process.execPath, ["--input-type=module", "-e", program], { cwd: import.meta.dirname, encoding: "utf8" });
+    assert.equal(stdout, "");
+    assert.match(stderr, /^sluicegate: the store is unavailable: .*ECONNREFUSED.*; until it answers, onError decides \(`allow` for policies without their own\)\n$/);
+  });
+
+  test("limiter_that_is_closed_makes_no_decision", async () => {
+    const client = new Redis({ port: server.port });
+    const told = [];
+    for (const store of [`redis://127.0.0.1:${server.port}`, client]) {
+      const limiter = Limiter.redis(store, { onError: "allow", timeout: 20_000, onUnavailable: (error) => told.push(error) });
+      const hold = await limiter.hold("closed", "token-bucket:9/1h", { ttl: 60_000 });
+      assert.equal(hold.allowed, true);
+      await server.pause();
+      const inFlight = limiter.take("k", "gcra:1/1h");
+      // The command is sent in this turn.
+      await new Promise((resolve) => setTimeout(resolve));
+      await limiter.close();
+      if (store === client) server.resume();
+      else await assert.rejects(inFlight, (error) => error instanceof OperationError && error.message === "the limiter is closed");
+      server.resume();
+      await inFlight.catch(() => undefined);
+      await assert.rejects(limiter.take("k", "gcra:1/1h"), (error) => error instanceof OperationError && error.message === "the limiter is closed");
+      await assert.rejects(hold.settle(), (error) => error instanceof OperationError && error.message === "the limiter is closed");
+    }
+    assert.deepEqual(told, []);
+    assert.equal(await client.ping(), "PONG");
+    client.disconnect();
   });
 
   test("hold_that_is_aborted_in_flight_is_cancelled", async () => {

@@ -131,6 +131,11 @@ impl Exchange {
         i32::from(answer.allowed())
     }
 
+    /// Sets the source of the last decision to the full table, which is none of the core.
+    pub(crate) fn set_table_full(&mut self) {
+        self.numbers[SOURCE] = from_usize(Source::ALL.len());
+    }
+
     /// The decision that the host has put into the buffer.
     pub(crate) fn decision(&self) -> Option<Decision> {
         decision_of(&self.numbers[..INTEGERS])

@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 
-use sluicegate_core::{KeyedOperation, Request};
-use sluicegate_memory::{MemoryStore, WhenFull};
+use sluicegate_core::{Decision, KeyedOperation, Request, Retry};
+use sluicegate_memory::{MemoryStore, TABLE_FULL_RETRY, WhenFull};
 
 use crate::{
     exchange::{Exchange, OPERATION_ERROR, Status, exported, from_usize, time, to_micros},
@@ -40,8 +40,13 @@ exported! {
             let (now, policy) = (time(now), &policies[policy]);
             let policy = policy.numbered.get_or_init(|| table.prepare(policy.prepared.policy(), now));
             let operation = operation(code, &rest[..id_length], cost, span);
+            let before = table.usage().table_full;
             let decided = table.apply_numbered(key, policy, now, operation);
-            exchange.decided(&decided)
+            let status = exchange.decided(&decided);
+            if decided.is_ok_and(|it| is_for_table(table, before, &it)) {
+                exchange.set_table_full();
+            }
+            status
         })
     }
 
@@ -52,9 +57,16 @@ exported! {
                 return exchange.fail(OPERATION_ERROR, INVALID_KEYS);
             };
             let operations = keyed(&keys);
+            let before = table.usage().table_full;
             let answer = Request::all(&operations).map_err(Into::into).and_then(|it| table.apply_all(it, time(now)));
             match answer {
-                Ok(answer) => exchange.answered(&answer),
+                Ok(answer) => {
+                    let status = exchange.answered(&answer);
+                    if is_for_table(table, before, &answer) {
+                        exchange.set_table_full();
+                    }
+                    status
+                }
                 Err(error) => exchange.fail(OPERATION_ERROR, error),
             }
         })
@@ -75,6 +87,11 @@ exported! {
             }
         });
     }
+}
+
+/// Whether a request was denied because the table is full. `before` is how many were, until this one.
+fn is_for_table(table: &MemoryStore, before: u64, decision: &Decision) -> bool {
+    decision.retry() == Some(Retry::After(TABLE_FULL_RETRY)) && table.usage().table_full > before
 }
 
 pub(crate) const INVALID_KEYS: &str = "invalid number of keys: expected 1 to 8";
