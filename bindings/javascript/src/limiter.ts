@@ -64,6 +64,12 @@ const WAIT = ["cost", "timeout", "jitter", "signal"];
 const HOLD_ALL = ["ttl", "id", "timeout", "signal", "renew"];
 const HOLD = ["cost", ...HOLD_ALL];
 
+/** Which keys of a call on several are stored: the first index of each, and for each key of the call its place among them. */
+interface Places {
+  readonly indices: readonly number[];
+  readonly places: readonly number[];
+}
+
 /**
  * Limits in this process (`Limiter.inMemory`), or in a store that processes share (`Limiter.redis`, `Limiter.server`).
  *
@@ -173,9 +179,9 @@ export class Limiter {
 
   /** Takes from all keys or from none. `decision.key` is the index of the binding key. */
   async takeAll(takes: readonly Keyed[]): Promise<Decision> {
-    const { distinct, indices } = this.#distinct(takes);
+    const { distinct, indices, places } = this.#distinct(takes);
     const answer = await this.#applyAll(distinct, { code: Code.Take, cost: 0, span: -1, id: NO_BYTES });
-    return this.#decision(answer, distinct, takes.length > 1 ? indices : undefined);
+    return this.#decision(answer, distinct, takes.length > 1 ? { indices, places } : undefined);
   }
 
   /**
@@ -195,7 +201,7 @@ export class Limiter {
   }
 
   async #hold(holds: readonly Keyed[], { ttl, id, timeout = 0, signal, renew = false }: HoldOptions): Promise<Hold> {
-    const { distinct: keys, indices } = this.#distinct(holds);
+    const { distinct: keys, indices, places } = this.#distinct(holds);
     const bytes = id === undefined ? crypto.getRandomValues(new Uint8Array(16)) : idBytes(id);
     const operation: Operation = { code: Code.Hold, cost: 0, span: ttl === undefined ? -1 : ttlMicros(ttl), id: bytes };
     let isSent = false;
@@ -215,7 +221,7 @@ export class Limiter {
       throw error;
     }
     if (answer.integers[0] !== 1 && answer.source !== "store") await cancel();
-    const decision = this.#decision(answer, keys, holds.length > 1 ? indices : undefined);
+    const decision = this.#decision(answer, keys, holds.length > 1 ? { indices, places } : undefined);
     const lifetime = operation.span >= 0 ? operation.span : Math.min(...keys.map((it) => this.#ttl(it.policy)));
     return new Hold(decision, this.store, keys, operation, lifetime, renew);
   }
@@ -271,31 +277,34 @@ export class Limiter {
     return keys.length === 1 ? this.store.apply(first.key, first.policy, { ...operation, cost: first.cost }) : this.store.applyAll(keys, operation);
   }
 
-  /** The keys of a call on several, each once, with their indices in the call. */
-  #distinct(keyed: readonly Keyed[]): { distinct: KeyedCost[]; indices: number[] } {
+  /** The keys of a call on several, each once, with their indices in the call, and which of them each key of the call is. */
+  #distinct(keyed: readonly Keyed[]): { distinct: KeyedCost[] } & Places {
     if (!Array.isArray(keyed) || keyed.length === 0 || keyed.length > 8) {
       if (Array.isArray(keyed)) throw new OperationError(`invalid number of keys \`${keyed.length}\`: expected 1 to 8`);
       throw new OperationError(`invalid keys \`${shown(keyed)}\`: expected a list of objects with key, policy and cost`);
     }
     const keys = keyed.map((it) => this.keyed(it as Keyed));
-    const seen = new Set<string>();
+    const seen = new Map<string, number>();
     const indices: number[] = [];
-    keys.forEach(({ key }, index) => {
+    const places = keys.map(({ key }, index) => {
       const bytes = typeof key === "string" ? new TextEncoder().encode(key) : key;
       // Text and bytes may be one key. In this encoding, each byte is a character.
       const text = new TextDecoder("latin1").decode(bytes);
-      if (!seen.has(text)) indices.push(index);
-      seen.add(text);
+      const place = seen.get(text) ?? indices.push(index) - 1;
+      seen.set(text, place);
+      return place;
     });
-    return { distinct: indices.map((index) => keys[index] as KeyedCost), indices };
+    return { distinct: indices.map((index) => keys[index] as KeyedCost), indices, places };
   }
 
-  #decision(answer: Answer, keys: readonly KeyedCost[], indices?: readonly number[]): Decision {
+  #decision(answer: Answer, keys: readonly KeyedCost[], several?: Places): Decision {
     const { core } = this.store;
     const { policy } = keys[answer.key] ?? (keys[0] as KeyedCost);
-    if (indices === undefined) return new Decision(core, policy, answer.integers, answer.source);
-    const each = answer.each.map((integers, index) => new Decision(core, (keys[index] as KeyedCost).policy, integers, answer.source));
-    return new Decision(core, policy, answer.integers, answer.source, indices[answer.key], each);
+    if (several === undefined) return new Decision(core, policy, answer.integers, answer.source);
+    // An answer about one key has no others.
+    const all = answer.each.length > 0 ? answer.each : [answer.integers];
+    const each = all.map((integers, index) => new Decision(core, (keys[index] as KeyedCost).policy, integers, answer.source));
+    return new Decision(core, policy, answer.integers, answer.source, several.indices[answer.key], several.places.map((it) => each[it] as Decision));
   }
 
   /** The longest lifetime of a hold under a policy, in microseconds. */

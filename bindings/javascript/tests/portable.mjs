@@ -107,9 +107,22 @@ export const TESTS = {
     const policy = "gcra:5/1h:burst=5";
     const each = async (...keys) => (await limiter.takeAll(keys.map((key) => ({ key, policy })))).each.length;
     equal(await each("é", new Uint8Array([0xe9])), 2);
-    equal(await each("é", new Uint8Array([0xc3, 0xa9]), "other"), 2);
+    equal(await each("é", new Uint8Array([0xc3, 0xa9]), "other"), 3);
     equal((await limiter.peek("é", policy)).remaining, 3);
     equal((await limiter.peek(new Uint8Array([0xe9]), policy)).remaining, 4);
+  },
+
+  async repeated_keys_are_taken_once_and_have_a_decision_each() {
+    const { limiter } = local();
+    const take = (key, limit) => ({ key, policy: `fixed-window:${limit}/1m` });
+    const takes = [take("a", 5), take("a", 5), take("b", 1)];
+    for (const [allowed, remaining] of [[true, [4, 4, 0]], [false, [4, 4, 0]]]) {
+      const decision = await limiter.takeAll(takes);
+      equal([decision.allowed, decision.key, decision.each.map((it) => it.remaining)], [allowed, 2, remaining]);
+      equal(decision.each[decision.key].allowed, allowed);
+    }
+    const same = await limiter.takeAll([take("c", 5), take("c", 5)]);
+    equal([same.allowed, same.key, same.each.map((it) => it.remaining)], [true, 0, [4, 4]]);
   },
 
   async several_keys_are_taken_all_or_none() {
