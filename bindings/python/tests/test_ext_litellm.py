@@ -350,7 +350,7 @@ def test_calls_of_all_kinds_are_settled(proxy, provider, books):
         body = {"model": "large", **body(plan)}
         response = httpx.post(f"{proxy.url}{path}", json=body, headers=headers, timeout=60, trust_env=False)
         assert response.status_code == 200, response.text
-        until(lambda: books.held("team", f"kind{number}", "tokens") == 0)
+        books.wait_until_nothing_is_held([("team", f"kind{number}")])
         counted = calls[number].counted(provider)
         assert counted["requests"] == 1
         assert {unit: books.used("team", f"kind{number}", unit) for unit in WIDE} == dict(counted)
