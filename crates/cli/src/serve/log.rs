@@ -109,7 +109,7 @@ fn denial_output(text: &str) -> Result<DenialOutput, String> {
     }
 }
 
-/// The level of our own modules: `sluicegate` begins all their names. Libraries have it, too, if it shows more than `info`.
+/// The level of Sluicegate's modules, whose names all begin with `sluicegate`. Libraries have it, too, if it shows more than `info`.
 fn with_libraries(directive: &str) -> String {
     match directive.to_ascii_lowercase().as_str() {
         level @ ("warn" | "info") => format!("error,sluicegate={level}"),
