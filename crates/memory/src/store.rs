@@ -622,60 +622,76 @@ impl MemoryStore {
                 }
                 return decision;
             }
-            // A change for which there may be no space is made on a copy, which replaces the entry if it fits.
-            let on_copy = !operation.only_reads() && !self.has_room(locked.data(), slot, policy);
-            reached!(ChangeIsMadeOnCopy if on_copy && slot.is_some());
-            // Claimed until it is written again, so that no other request decides on it until then.
             let index = found.map(|(index, _)| index);
-            let slot = index.map(|index| locked.claim(index));
-            let mut entry = slot.and_then(|slot| self.entry_of(&mut locked, slot, on_copy));
-            let before = entry.as_ref().filter(|_| on_copy).map(|it| it.policy().clone());
-            let decision = apply(policy.policy(), &mut entry, now, operation);
-            let mut entry = entry.filter(|entry| !forgets(entry));
-            if on_copy {
-                entry = entry.map(|it| self.under_before(it, before.as_ref(), policy, now));
-                let fits = |locked: &LockedSegment<'_, OverflowTable>| {
-                    let growth = self.growth(locked.data(), slot, entry.as_ref(), policy, now);
-                    growth == 0 || self.budget.fits(growth)
-                };
-                // Each sweep that finds something is paid for by the insertions before.
-                while !fits(&locked) && self.sweep(&mut locked, now) > 0 {}
-                if !fits(&locked) {
-                    if let (Some(index), Some(slot)) = (index, slot) {
-                        reached!(ChangeHasNoSpace);
-                        locked.put(index, slot);
-                    }
-                    return decision.map(|it| self.reject(operation, it));
-                }
-                slot.map(|slot| self.take_entry(&mut locked, slot));
-            }
-            let Some(entry) = entry else {
-                if let Some(index) = index {
-                    locked.clear(index);
-                    self.budget.count_keys(1, 0);
-                }
+            let request = (hash, policy, now, operation);
+            if let Some(decision) = self.replace_entry(&mut locked, (index, slot), request) {
                 return decision;
-            };
-            let slot = self.slot_of(&mut locked, (hash, slot), entry, policy, now);
-            let Some(index) = index else {
-                if self.insert(&mut locked, hash, slot, now) {
-                    return decision;
-                }
-                self.take_entry(&mut locked, slot);
-                if !self.make_space(shard, &mut locked, hash, now) {
-                    return decision.map(|it| self.reject(operation, it));
-                }
-                debug_assert!(found.is_none(), "a key that has a slot needs no space");
-                // A split may have moved the key's range to another segment.
-                drop(locked);
-                locked = shard.lock(hash);
-                continue;
-            };
-            locked.put(index, slot);
-            #[cfg(debug_assertions)]
-            locked.check_buckets(hash);
-            return decision;
+            }
+            // A split may have moved the key's range to another segment.
+            drop(locked);
+            locked = shard.lock(hash);
         }
+    }
+
+    /// Takes the entry out of its place, and puts it where it belongs once the operation is applied. `None`: there was no space for
+    /// it, and now there may be.
+    // A function of its own, so that changes in place need few registers.
+    #[inline(never)]
+    fn replace_entry(
+        &self,
+        locked: &mut LockedSegment<'_, OverflowTable>,
+        (index, slot): (Option<SlotIndex>, Option<Slot>),
+        (hash, policy, now, operation): (u64, &NumberedPolicy, Timestamp, Operation<'_>),
+    ) -> Option<Result<Decision, OperationError>> {
+        let forgets = |entry: &Entry| self.one_clock && entry.is_over(now);
+        // A change for which there may be no space is made on a copy, which replaces the entry if it fits.
+        let on_copy = !operation.only_reads() && !self.has_room(locked.data(), slot, policy);
+        reached!(ChangeIsMadeOnCopy if on_copy && slot.is_some());
+        // Claimed until it is written again, so that no other request decides on it until then.
+        let slot = index.map(|index| locked.claim(index));
+        let mut entry = slot.and_then(|slot| self.entry_of(locked, slot, on_copy));
+        let before = entry.as_ref().filter(|_| on_copy).map(|it| it.policy().clone());
+        let decision = apply(policy.policy(), &mut entry, now, operation);
+        let mut entry = entry.filter(|entry| !forgets(entry));
+        if on_copy {
+            entry = entry.map(|it| self.under_before(it, before.as_ref(), policy, now));
+            let fits = |locked: &LockedSegment<'_, OverflowTable>| {
+                let growth = self.growth(locked.data(), slot, entry.as_ref(), policy, now);
+                growth == 0 || self.budget.fits(growth)
+            };
+            // Each sweep that finds something is paid for by the insertions before.
+            while !fits(locked) && self.sweep(locked, now) > 0 {}
+            if !fits(locked) {
+                if let (Some(index), Some(slot)) = (index, slot) {
+                    reached!(ChangeHasNoSpace);
+                    locked.put(index, slot);
+                }
+                return Some(decision.map(|it| self.reject(operation, it)));
+            }
+            slot.map(|slot| self.take_entry(locked, slot));
+        }
+        let Some(entry) = entry else {
+            if let Some(index) = index {
+                locked.clear(index);
+                self.budget.count_keys(1, 0);
+            }
+            return Some(decision);
+        };
+        let slot = self.slot_of(locked, (hash, slot), entry, policy, now);
+        let Some(index) = index else {
+            if self.insert(locked, hash, slot, now) {
+                return Some(decision);
+            }
+            self.take_entry(locked, slot);
+            if !self.make_space(self.shard(hash), locked, hash, now) {
+                return Some(decision.map(|it| self.reject(operation, it)));
+            }
+            return None;
+        };
+        locked.put(index, slot);
+        #[cfg(debug_assertions)]
+        locked.check_buckets(hash);
+        Some(decision)
     }
 
     /// Keeps the idle entry of a key, which mostly holds again soon, in place of that of another key. A key with an idle
