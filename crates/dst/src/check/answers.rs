@@ -207,7 +207,7 @@ impl Checks {
                 };
                 if has_fallback {
                     Some("exactness: an error in place of the fallback")
-                } else if state.is_calm_at(now, answered.process, answered.sent) {
+                } else if state.is_calm_for(now, answered, self.deadline) {
                     Some("liveness: an error without a fault")
                 } else {
                     None
@@ -326,6 +326,15 @@ impl CheckState {
         now > self.disturbed_until && !self.is_connecting(process, sent)
     }
 
+    /// The same for a request. While the slot of its key moves, requests that lease, or share a call with others, wait for each
+    /// other's redirections, for which there may be too little time.
+    fn is_calm_for(&self, now: u64, answered: &AnsweredOperation<'_>, deadline: u64) -> bool {
+        let asks_once = answered.is_alone && answered.policy.settings().lease <= 1;
+        let has_time = asks_once || now < answered.sent + deadline;
+        self.is_calm_at(now, answered.process, answered.sent)
+            && (has_time || !self.is_moving([answered.key], answered.sent))
+    }
+
     /// The error in an answer, if there is one.
     fn check_answer(
         &mut self,
@@ -334,9 +343,7 @@ impl CheckState {
         answer: &Answer,
         (deadline, max_age): (u64, u64),
     ) -> Option<&'static str> {
-        let has_time = answered.is_alone || now < answered.sent + deadline;
-        let is_calm = self.is_calm_at(now, answered.process, answered.sent)
-            && (has_time || !self.is_moving([answered.key], answered.sent));
+        let is_calm = self.is_calm_for(now, answered, deadline);
         let max_age = Duration::from_millis(max_age);
         let key = self.keys.get_mut(answered.key)?;
         let settings = answered.policy.settings();
@@ -682,7 +689,7 @@ impl CheckState {
     }
 
     /// Whether an answer now must be one of the store. Keys whose slot moves have none if they are at two nodes. In several
-    /// slots, they may need more redirections than there is time for, as may the requests of a call that lease.
+    /// slots, they may need more redirections than there is time for.
     pub(super) fn is_calm_multi_key(
         &self,
         now: u64,
