@@ -1,4 +1,4 @@
-/** Circuit breaker: while the store fails, requests do not wait for it, except one each 100 ms. It says when that begins and ends. */
+/** Circuit breaker: while the store fails, requests do not wait for it, except one each 100 ms. It calls functions when an outage begins and ends. */
 
 import type { StoreError } from "./errors.js";
 
@@ -9,7 +9,7 @@ const PROBE_EVERY = 100;
 /** Milliseconds without a failure after which a reply ends an outage: of the nodes of a cluster, one may fail while others answer. */
 const CALM = 1000;
 
-/** Counts consecutive failures, and tells of outages. */
+/** Counts consecutive failures, and reports outages. */
 export class Breaker {
   #failures = 0;
   #nextProbe = 0;

@@ -250,10 +250,12 @@ impl<'a> Origins<'a> {
         if let Some(meant) = meant(name, &options) {
             return self.unknown("option", word, Some(&format!("--{meant}")));
         }
-        if name == "policy" && command.get_name() == "recommend" {
+        let has_it = |it: &&Command| it.get_arguments().any(|it| it.get_long() == Some(name));
+        let others: Vec<&Command> = self.command.get_subcommands().filter(has_it).collect();
+        if let [other] = &others[..] {
+            let (here, other) = (self.current().0, other.get_name());
             return anyhow!(
-                "unknown option `{word}`: `recommend` chooses among candidates of its own; to replay a policy, use \
-                 `sluicegate simulate --policy`"
+                "unknown option `{word}`: `sluicegate {other}` has it; see `{here} --help`"
             );
         }
         if self.command.find_subcommand(name).is_some() {

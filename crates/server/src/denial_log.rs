@@ -199,7 +199,7 @@ struct Record {
     cost: Option<u32>,
     #[serde(skip_serializing_if = "is_absent")]
     max_wait_us: Option<u64>,
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     stopped: bool,
     #[serde(skip_serializing_if = "is_absent", serialize_with = "as_text")]
     policy: Option<Policy>,
@@ -211,7 +211,7 @@ struct Record {
     source: &'static str,
     #[serde(skip_serializing_if = "is_absent")]
     on_error: Option<&'static str>,
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     also_denied: usize,
     #[serde(skip)]
     time: Timestamp,
@@ -254,7 +254,7 @@ struct Line<'a> {
     #[serde(flatten)]
     record: &'a Record,
     /// Denials since the line before that are in no line.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     unrecorded: u64,
 }
 
@@ -270,13 +270,8 @@ const fn is_absent<T>(member: &Option<T>) -> bool {
     member.is_none()
 }
 
-fn is_zero<T: Default + PartialEq>(count: &T) -> bool {
-    *count == T::default()
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-const fn is_false(flag: &bool) -> bool {
-    !*flag
+fn is_default<T: Default + PartialEq>(member: &T) -> bool {
+    *member == T::default()
 }
 
 impl DenialLog {
@@ -430,16 +425,17 @@ impl Record {
             Retry::Never => None,
         });
         let max_wait = match it.operation {
-            Operation::Reserve { max_wait, .. } => Some(max_wait),
+            // A reserve that names none has the longest one.
+            Operation::Reserve { max_wait, .. } => {
+                Some(max_wait).filter(|it| as_micros(*it) < MAX_SPAN)
+            }
             _ => it.waited.map(|it| it.timeout),
         };
-        // A reserve that names none has the longest one.
-        let max_wait = max_wait.map(as_micros).filter(|micros| *micros < MAX_SPAN);
         Self {
             key: key(it.key),
             operation: Some(operation_name(&it)),
             cost: Some(it.operation.cost()),
-            max_wait_us: max_wait,
+            max_wait_us: max_wait.map(as_micros),
             stopped: it.waited.is_some_and(|it| it.is_stopped),
             policy: Some(it.policy.clone()),
             binding: facts.is_by_limit().then(|| BindingLimit::new(&it, facts.usage)).flatten(),

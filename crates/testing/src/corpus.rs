@@ -1,5 +1,7 @@
 use std::{fs, path::Path};
 
+use crate::Random;
+
 /// The files of a fuzz target's corpus, in order.
 ///
 /// # Panics
@@ -22,7 +24,7 @@ pub fn check_mutations(target: &str, mutations: usize, parts: &[&[u8]], check: i
     for seed in &seeds {
         check(seed);
         for _ in 0..mutations {
-            let other = random.choose(&seeds);
+            let other = choose(&seeds, &mut random);
             check(&mutate(seed, other, parts, &mut random));
         }
     }
@@ -31,17 +33,17 @@ pub fn check_mutations(target: &str, mutations: usize, parts: &[&[u8]], check: i
 /// One to four small changes.
 fn mutate(seed: &[u8], other: &[u8], parts: &[&[u8]], random: &mut Random) -> Vec<u8> {
     let mut bytes = seed.to_vec();
-    for _ in 0..=random.below(4) {
-        let at = random.below(bytes.len() + 1);
-        let end = at + random.below((bytes.len() - at).min(8) + 1);
-        match random.below(6) {
+    for _ in 0..=below(4, random) {
+        let at = below(bytes.len() + 1, random);
+        let end = at + below((bytes.len() - at).min(8) + 1, random);
+        match below(6, random) {
             0 => bytes.truncate(at),
             1 => drop(bytes.drain(at..end)),
-            2 => drop(bytes.splice(at..at, random.choose(parts).iter().copied())),
-            3 => drop(bytes.splice(at..end, random.choose(parts).iter().copied())),
+            2 => drop(bytes.splice(at..at, choose(parts, random).iter().copied())),
+            3 => drop(bytes.splice(at..end, choose(parts, random).iter().copied())),
             4 => bytes.extend_from_within(at..end),
             _ => {
-                let from = random.below(other.len() + 1);
+                let from = below(other.len() + 1, random);
                 bytes.splice(at..end, other[from..].iter().take(40).copied());
             }
         }
@@ -49,19 +51,12 @@ fn mutate(seed: &[u8], other: &[u8], parts: &[&[u8]], random: &mut Random) -> Ve
     bytes
 }
 
-/// xorshift64 with a fixed seed.
-struct Random(u64);
+/// An index below `end`, or 0.
+fn below(end: usize, random: &mut Random) -> usize {
+    let end = u64::try_from(end.max(1)).expect("a length fits");
+    usize::try_from(random.below(end)).expect("it is below a length")
+}
 
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        let bound = u64::try_from(bound.max(1)).expect("a length fits");
-        usize::try_from((self.0 >> 8) % bound).expect("it is below a length")
-    }
-
-    fn choose<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        &from[self.below(from.len())]
-    }
+fn choose<'a, T>(from: &'a [T], random: &mut Random) -> &'a T {
+    &from[below(from.len(), random)]
 }

@@ -390,6 +390,8 @@ fn quoted(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use sluicegate_testing::Random;
+
     use super::*;
 
     #[test]
@@ -406,23 +408,6 @@ mod tests {
         assert_eq!(narrow[1], "  12.5 % b b b b b b", "{narrow:?}");
         assert_eq!(wrapped("one word", "", 100), "one word");
         assert_eq!(wrapped("one word", "", 0), "one\nword");
-    }
-
-    /// Pseudorandom numbers (SplitMix64), the same on every machine.
-    struct Random(u64);
-
-    impl Random {
-        fn below(&mut self, end: u64) -> u64 {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut value = self.0;
-            value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            (value ^ (value >> 31)) % end
-        }
-
-        fn between(&mut self, from: u64, to: u64) -> u64 {
-            from + self.below(to - from)
-        }
     }
 
     /// Random traffic of people with pauses, and sometimes of machines and attacks.

@@ -6,7 +6,7 @@ use std::{
 };
 
 #[cfg(target_os = "linux")]
-use sluicegate_testing::size;
+use sluicegate_testing::{Random, size};
 
 #[cfg(target_os = "linux")]
 use crate::run::sluicegate;
@@ -15,23 +15,6 @@ use crate::run::{output, run};
 /// A round ten minutes: 2025-10-10 14:00:00 UTC.
 const START: u64 = 1_760_104_800;
 const MINUTE: u64 = 60_000;
-
-/// Pseudorandom numbers (SplitMix64), the same on every machine.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut value = self.0;
-        value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (value ^ (value >> 31)) % end
-    }
-
-    fn between(&mut self, from: u64, to: u64) -> u64 {
-        from + self.below(to - from)
-    }
-}
 
 /// Requests with their time in milliseconds, client and request line.
 #[derive(Default)]

@@ -10,7 +10,7 @@ use std::{
 
 use sluicegate_core::{Entry, Operation, Policy, Timestamp, apply};
 use sluicegate_resp::{Value, decode, encode_command};
-use sluicegate_testing::{TempDir, eventually_true};
+use sluicegate_testing::{Random, TempDir, eventually_true};
 
 use crate::{
     run::{output, run},
@@ -54,17 +54,6 @@ impl Client {
             Value::Array(integers) => integers[0] == Value::Integer(1),
             other => panic!("{line}: {other:?}"),
         }
-    }
-}
-
-/// Pseudo-random numbers, the same each time.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % most
     }
 }
 

@@ -7,25 +7,12 @@ use sluicegate_conformance::{CoreSubject, History, Invocation, Shape, Subject};
 use sluicegate_core::{
     CalendarUnit, GcraName, Limit, Operation, Policy, Retry, Timestamp, Window, apply,
 };
-use sluicegate_testing::size;
+use sluicegate_testing::{Random, size};
 
 use super::{KEY, STEADY};
 
 /// Takes in a history.
 const STEPS: usize = 60;
-
-/// SplitMix64 (Steele, Lea and Flood, 2014).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % bound
-    }
-}
 
 /// A take that passed.
 #[derive(Clone, Copy, Debug)]

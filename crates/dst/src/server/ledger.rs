@@ -22,8 +22,12 @@ use crate::{
 
 /// The reply to a connection for which there is no memory.
 const NO_MEMORY: &str = "ERR max buffer memory reached";
-/// Bytes behind a command that waits which need no memory of all clients.
+/// The reply to a connection that sends too much behind a command that waits.
+const TOO_LONG: &str = "ERR Protocol error: more than 262144 bytes behind a command that waits";
+/// Bytes behind a command that waits which need no memory of all clients, and those from which on there is no space for
+/// what is read next.
 const READ_AHEAD: usize = 1024;
+const MAX_READ_AHEAD: usize = (256 - 16) << 10;
 /// Bytes of a buffer that clients of a simulation never fill.
 const UNLIMITED_BUFFER: usize = 1 << 20;
 /// A turn reads fewer bytes: it ends after 16 KiB, and reads as many at a time.
@@ -72,7 +76,7 @@ pub(super) struct Connection {
     offered: usize,
     accepted: usize,
     received: usize,
-    /// Under little memory: the read offset after which the server may drop commands behind a waiting one.
+    /// The read offset after which the server may drop commands behind a waiting one.
     pub(super) kept: Option<usize>,
     /// The bytes of an incomplete reply that the server has offered.
     undecoded: Vec<u8>,
@@ -182,7 +186,7 @@ impl Ledger {
         self.log.add(format_args!("connection {number} gets {reply:?} at {now}"));
         let connection = &mut self.connections[number];
         let read = connection.read;
-        if matches!(reply, Reply::Error(text) if text == NO_MEMORY) {
+        if matches!(reply, Reply::Error(text) if text == NO_MEMORY || text == TOO_LONG) {
             return self.rejected(number);
         }
         let Some(sent) = connection.sent.pop_front() else {
@@ -199,9 +203,10 @@ impl Ledger {
         self.check_reply(&sent, reply, now);
     }
 
-    /// The server has no memory for what it would keep of the connection. If it has read a command, it has not run it.
+    /// The server has no memory for what it would keep of the connection, or may keep no more behind a command that waits. If
+    /// it has read a command, it has not run it.
     fn rejected(&mut self, number: usize) {
-        if self.bounds.bytes >= UNLIMITED_BUFFER {
+        if self.bounds.bytes >= UNLIMITED_BUFFER && self.connections[number].kept.is_none() {
             self.violate(format_args!("bounds: connection {number} is rejected"));
         }
         let connection = &mut self.connections[number];
@@ -267,7 +272,7 @@ impl Ledger {
         // One for which there is no memory may end, and one that is idle.
         let may_end = self.bounds.bytes < UNLIMITED_BUFFER || self.idle_timeout.is_some();
         let lacks = |it: &Connection| {
-            let is_over = it.is_left || it.has_ended && may_end;
+            let is_over = it.is_left || it.has_ended && (may_end || it.kept.is_some());
             !is_over && (it.has_ended || !it.sent.is_empty() || it.received != it.offered)
         };
         if let Some(number) = self.connections.iter().position(lacks) {
@@ -289,10 +294,10 @@ impl Observer for Ledger {
             && !self.is_stopping
             && self.bounds.bytes >= UNLIMITED_BUFFER;
         let turn = if runs { read_in_turn(bytes) } else { 0 };
-        if self.bounds.bytes < UNLIMITED_BUFFER
-            && connection.kept.is_none()
+        let most = if self.bounds.bytes < UNLIMITED_BUFFER { READ_AHEAD } else { MAX_READ_AHEAD };
+        if connection.kept.is_none()
             && let Some(PendingCommand { end, waiting: Some(_), .. }) = connection.sent.front()
-            && connection.read >= end + READ_AHEAD
+            && connection.read >= end + most
         {
             connection.kept = Some(connection.read);
         }

@@ -35,8 +35,7 @@ fn recommend_mistakes_are_named() {
         (
             "- --policy gcra:60/1m",
             LOG,
-            "unknown option `--policy`: `recommend` chooses among candidates of its own; to replay a policy, use \
-             `sluicegate simulate --policy`\n",
+            "unknown option `--policy`: `sluicegate simulate` has it; see `sluicegate recommend --help`\n",
         ),
         ("- --seed 7", LOG, "missing --traffic: --seed needs it"),
         (
