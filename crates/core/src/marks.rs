@@ -336,6 +336,8 @@ marks! {
     RenewedHoldIsOver,
     /// A request is dropped that has a reservation.
     ReservationIsDropped,
+    /// A request is dropped whose units are charged, and the answer is not there yet.
+    ReservationIsDroppedUnanswered,
     /// A settle in the background is sent again.
     SettleIsRepeated,
     /// A shaper continues the reservation of a call that was dropped.

@@ -65,9 +65,9 @@ impl Write for Hash {
 
 impl EventLog {
     /// An empty log.
-    pub(crate) fn new(time: VirtualTime, output: Output) -> Self {
+    pub(crate) fn new(time: &VirtualTime, output: Output) -> Self {
         let state = Mutex::new(Hash { hash: 0xcbf2_9ce4_8422_2325, events: 0 });
-        Self { time, output, state }
+        Self { time: time.clone(), output, state }
     }
 
     /// Adds an event.

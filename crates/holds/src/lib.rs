@@ -16,6 +16,6 @@ mod wait_options;
 
 pub use guard::HoldGuard;
 pub use id::HoldId;
-pub use pending::return_units;
 pub use pending::{Guards, PendingRequest, Progress};
+pub use pending::{apply_cancellable, return_units};
 pub use wait_options::{Jitter, WaitOptions};

@@ -3,7 +3,8 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use sluicegate_core::{
-    Answer, Applied, KeyedOperation, Operation, PreparedPolicy, Request, Store, Timestamp, reached,
+    Answer, Applied, BoxFuture, KeyedOperation, Operation, PreparedPolicy, Request, Source, Store,
+    Timestamp, reached,
     wait::{Event, Step, Waiter},
 };
 use smallvec::SmallVec;
@@ -17,8 +18,8 @@ use crate::{HoldGuard, WaitOptions, stored_hold::KEY_BYTES};
 /// A request that waits until it passes: a take of one key, or holds under one id of one key or of several. Its times begin
 /// with [`Timestamp::EPOCH`] when the request arrives.
 ///
-/// When it is dropped, units that are reserved and not used are refunded, and holds that the store may have made are
-/// cancelled.
+/// When it is dropped, units that are reserved and not used are refunded, also those of an operation whose answer is not
+/// there yet, and holds that the store may have made are cancelled.
 ///
 /// ```
 /// use std::{sync::Arc, time::Duration};
@@ -194,6 +195,10 @@ impl<S: Store + ?Sized> PendingRequest<S> {
 
     /// Sends the operations of the present step.
     async fn apply(&mut self) -> Result<Answer, S::Error> {
+        if let Some(operation) = self.waiter.unit_operation() {
+            let (PendingKey { key, policy }, runtime) = (&self.keys[0], self.runtime.as_ref());
+            return apply_cancellable(&self.store, key, policy, operation, runtime).await;
+        }
         let Self { store, keys, guards, waiter, .. } = self;
         let keyed = keys.iter().enumerate().map(|(index, it)| KeyedOperation {
             key: &it.key,
@@ -251,6 +256,59 @@ impl<S: Store + ?Sized> fmt::Debug for PendingRequest<S> {
 }
 
 // Units that were taken for a request that is cancelled.
+
+/// Applies `operation` for a request that may be dropped. If the future is dropped before the answer of the store is there,
+/// a task of `runtime` waits for the answer, and returns the units that were charged.
+///
+/// # Errors
+/// As [`Store::apply`].
+pub async fn apply_cancellable<S: Store + ?Sized + 'static>(
+    store: &Arc<S>,
+    key: &[u8],
+    policy: &PreparedPolicy,
+    operation: Operation<'static>,
+    runtime: Option<&Handle>,
+) -> Result<Answer, S::Error> {
+    if let Some(result) = store.apply(Request::one(key, policy, operation)).now() {
+        return result;
+    }
+    let (store, key) = (Arc::clone(store), PendingKey::new(key, policy));
+    let answer: Sent<S> = Box::pin(async move {
+        let result = store.apply(Request::one(&key.key, &key.policy, operation)).await;
+        (result, store, key)
+    });
+    let mut unanswered = Unanswered { answer: Some(answer), operation, runtime: runtime.cloned() };
+    let (result, ..) = unanswered.answer.as_mut().expect("it is taken below").await;
+    unanswered.answer = None;
+    result
+}
+
+/// An answer with what returns its units.
+type Sent<S> = BoxFuture<'static, (Result<Answer, <S as Store>::Error>, Arc<S>, PendingKey)>;
+
+struct Unanswered<S: Store + ?Sized + 'static> {
+    /// `None` once it is there.
+    answer: Option<Sent<S>>,
+    operation: Operation<'static>,
+    runtime: Option<Handle>,
+}
+
+impl<S: Store + ?Sized + 'static> Drop for Unanswered<S> {
+    fn drop(&mut self) {
+        let (Some(answer), Some(runtime)) = (self.answer.take(), &self.runtime) else { return };
+        let charges = match self.operation {
+            Operation::Take(cost) | Operation::Reserve { cost, .. } => cost,
+            _ => 0,
+        };
+        runtime.spawn(async move {
+            let (Ok(answer), store, PendingKey { key, policy }) = answer.await else { return };
+            if charges > 0 && answer.allowed() && answer.source != Source::Fallback {
+                reached!(ReservationIsDroppedUnanswered);
+                let _ = store.apply(Request::one(&key, &policy, Operation::Refund(charges))).await;
+            }
+        });
+    }
+}
 
 /// Applies `refund`, which is that of a request of `key` that was cancelled: at once,
 /// or by a task of `runtime` in a store that answers later. It is for the drop of a request, which cannot wait. If the

@@ -106,7 +106,13 @@ impl WaitingRequest {
             [one] if self.is_single => (*one).into(),
             all => Request::all(all)?,
         };
-        let answer = decider.decide_queued(request, now).await;
+        let answer = match self.waiter.unit_operation() {
+            Some(operation) if !decider.is_local() => {
+                let KeyedOperation { key, policy, .. } = operations[0];
+                decider.decide_cancellable(key, policy, operation, now).await
+            }
+            _ => decider.decide_queued(request, now).await,
+        };
         if answer.is_err() {
             decider.wake(request, &answer);
         }
@@ -134,7 +140,8 @@ pub(crate) enum Failure {
 /// The answer to a request once it passes, or a denial once it cannot pass in time. It is denied
 /// immediately when `stopping` turns true.
 ///
-/// Dropping the future cancels the request: nothing stays charged.
+/// Dropping the future cancels the request: nothing stays charged, unless a hold or a request for several keys was just
+/// sent to a store that answers later.
 pub(crate) async fn wait(
     decider: &Decider,
     waiting: &mut WaitingRequest,

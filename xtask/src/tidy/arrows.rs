@@ -24,7 +24,10 @@ pub(super) const ARROWS: &[(&str, &[&str])] = &[
     ("holds", &["core"]),
     ("rules", &["core", "headers"]),
     ("tower", &["core", "headers", "holds"]),
-    ("server", &["core", "commands", "headers", "proto", "resp", "rules", "memory", "redis"]),
+    (
+        "server",
+        &["core", "commands", "headers", "holds", "proto", "resp", "rules", "memory", "redis"],
+    ),
     ("sluicegate", &["core", "holds", "memory"]),
     ("python", &["core", "headers", "holds", "redis", "sluicegate"]),
     ("wasm", &["core", "fallback", "headers", "memory"]),

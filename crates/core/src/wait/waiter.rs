@@ -259,6 +259,16 @@ impl<K> Waiter<K> {
         }
     }
 
+    /// The operation of [`Step::Apply`], if the request takes units of one key.
+    #[must_use]
+    pub fn unit_operation(&self) -> Option<Operation<'static>> {
+        match &self.state {
+            State::Single(waiter) => waiter.operation(),
+            State::InQueue(operation) if self.is_single && self.hold.is_none() => *operation,
+            _ => None,
+        }
+    }
+
     /// The take or the hold of a key.
     #[must_use]
     pub fn attempted(&self, index: usize) -> Operation<'_> {
@@ -539,7 +549,7 @@ impl Waiter {
     }
 
     /// The operation that returns the units charged for a departure. `None` if nothing was charged, and if an
-    /// operation is pending whose answer has not arrived.
+    /// operation is pending whose answer has not arrived: what that charges is to be returned once it has.
     #[must_use]
     pub fn cancel(&self) -> Option<Operation<'static>> {
         match &self.state {

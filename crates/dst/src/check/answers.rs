@@ -115,6 +115,10 @@ impl Checks {
                 units.owed_until = units.owed_until.max(owed_until.unwrap_or_default());
             }
             Kind::Other("reserve", took) if decision.allowed() => units.taken += u64::from(took),
+            // The request was dropped after it had used them.
+            Kind::Other("refund", returned) if is_of_request => {
+                units.used = units.used.saturating_sub(returned.into());
+            }
             Kind::Other("refund", returned) => units.returned += u64::from(returned),
             _ => {}
         });
@@ -129,7 +133,7 @@ impl Checks {
             _ => problem,
         };
         match kind {
-            Kind::Other("refund", cost) if !key.is_leased() => {
+            Kind::Other("refund", cost) if !key_is_leased || is_of_request => {
                 key.allow(at, Allowance::Refund(cost));
             }
             Kind::Other("reset", _) => {

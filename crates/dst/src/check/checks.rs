@@ -60,7 +60,7 @@ pub(super) struct CheckState {
 
 impl Checks {
     pub(crate) fn new(
-        time: VirtualTime,
+        time: &VirtualTime,
         processes: usize,
         denial_cache: u64,
         deadline: u64,
@@ -78,7 +78,7 @@ impl Checks {
             ..CheckState::default()
         };
         let state = Mutex::new(state);
-        Self { time, processes, denial_cache, deadline, state }
+        Self { time: time.clone(), processes, denial_cache, deadline, state }
     }
 
     /// Records a violation, unless there is one already.

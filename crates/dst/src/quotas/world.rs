@@ -139,7 +139,7 @@ impl<'p> Run<'p> {
         };
         Ok(Self {
             plan,
-            log: EventLog::new(VirtualTime::start(), output),
+            log: EventLog::new(&VirtualTime::start(), output),
             random: RandomByTime::new(plan.seed, "quotas"),
             millis: 0,
             quotas,

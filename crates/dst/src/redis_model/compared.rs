@@ -40,9 +40,9 @@ struct Both {
 impl Both {
     fn start(server: &Server, brand: Brand, policies: Policies) -> Self {
         let time = VirtualTime::start();
-        let log = Arc::new(EventLog::new(time, Output::Nothing));
-        let checks = Arc::new(Checks::new(time, 1, 0, 15, std::iter::empty()));
-        let clock = HostClock::new(time, &Random::new(0, "server"));
+        let log = Arc::new(EventLog::new(&time, Output::Nothing));
+        let checks = Arc::new(Checks::new(&time, 1, 0, 15, std::iter::empty()));
+        let clock = HostClock::new(&time, &Random::new(0, "server"));
         let model = RedisModel::new(brand, clock, Arc::new(policies), log, checks);
         let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();

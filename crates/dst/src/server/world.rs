@@ -116,7 +116,7 @@ impl World {
             let (policy, state) = (rules.policy(index)?, OracleSubject::default());
             keys.push(Key { policy, state, ready: None });
         }
-        let log = Arc::new(EventLog::new(time, output));
+        let log = Arc::new(EventLog::new(&time, output));
         let mut config = Config::default();
         let Bounds { clients, bytes } = server
             .bounds

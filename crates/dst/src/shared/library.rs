@@ -40,7 +40,7 @@ impl Library {
     pub(super) fn new(process: &Process) -> Self {
         Self {
             process: process.clone(),
-            limiter: Limiter::new(CheckedStore(process.clone())),
+            limiter: Limiter::new(CheckedStore::new(process)),
             ended_permits: Arc::default(),
             shapers: Arc::default(),
             open: Arc::default(),
@@ -82,6 +82,41 @@ impl Library {
                 paused,
                 answer: result.as_ref().ok(),
             });
+        });
+    }
+}
+
+impl Library {
+    /// Takes units as `wait` does, and drops the request after `after` milliseconds. Then it has charged nothing.
+    pub(super) fn abandon(
+        &self,
+        key: Vec<u8>,
+        policy: PreparedPolicy,
+        cost: u32,
+        span: u64,
+        after: u64,
+    ) {
+        let this = self.clone();
+        self.spawn(async move {
+            let store = CheckedStore::new(&this.process);
+            let charged = store.charged();
+            let limiter = Limiter::new(store);
+            let waits = limiter.until_ready(&key, &policy, cost, Duration::from_millis(span));
+            if timeout(Duration::from_millis(after), waits).await.is_ok() {
+                return;
+            }
+            let units = loop {
+                sleep(Duration::from_millis(1)).await;
+                if let Some(units) = charged.units() {
+                    break units;
+                }
+            };
+            if units != 0 {
+                this.process.checks().violation(format_args!(
+                    "waiting: a request of {} that was dropped has charged {units} units",
+                    key.escape_ascii()
+                ));
+            }
         });
     }
 }

@@ -41,6 +41,8 @@ text! {
         All(requests: Requests),
         /// A take that waits in the library for up to `timeout` milliseconds.
         Wait { key: usize, cost: u32, timeout: u64 },
+        /// The same, but it is dropped after `after` milliseconds.
+        Abandon { key: usize, cost: u32, timeout: u64, after: u64 },
         /// A permit of the library.
         Permit(permit: PermitPlan),
         /// Adds `count` items to the shaper that the process has for a key.
@@ -160,6 +162,7 @@ impl plan::Action for Action {
             Self::UsePolicy { key, policy } => (vec![key], Some(*policy)),
             Self::Permit(PermitPlan { key, .. })
             | Self::Wait { key, .. }
+            | Self::Abandon { key, .. }
             | Self::Push { key, .. }
             | Self::MigrateSlot { key, .. } => (vec![key], None),
             Self::Link { .. } | Self::Fault { .. } => (Vec::new(), None),
@@ -397,8 +400,15 @@ fn some_action(
         let longest = if is_long { 20_000 } else { 400 };
         return Some(Action::Permit(permit(random, key, cost, timeout, longest)));
     }
-    let takes = !has("concurrency");
-    takes.then_some(Action::Wait { key, cost, timeout })
+    if has("concurrency") {
+        return None;
+    }
+    // Where units of leases are given back, less is known.
+    let is_leased = policies.iter().any(|it| it.lease > 0);
+    Some(match random.chance(if is_leased { 5 } else { 30 }) {
+        true => Action::Abandon { key, cost, timeout, after: random.between(1, 30) },
+        false => Action::Wait { key, cost, timeout },
+    })
 }
 
 fn permit(random: &Random, key: usize, cost: u32, timeout: u64, longest: u64) -> PermitPlan {

@@ -5,7 +5,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering},
     },
     task::{Context, Poll, Waker},
     time::Duration,
@@ -91,7 +91,7 @@ impl Process {
         (log, checks): (&Arc<EventLog>, &Arc<Checks>),
         denial_cache: Duration,
     ) -> Result<Self> {
-        let clock = Arc::new(HostClock::new(time, random));
+        let clock = Arc::new(HostClock::new(&time, random));
         checks.starts(index, number, &clock);
         let host = Arc::new(Host {
             index,
@@ -454,7 +454,7 @@ impl Host {
             gate: Arc::clone(&self.gate),
             order: self.order.clone(),
             checks: Arc::clone(&self.checks),
-            time: self.time,
+            time: self.time.clone(),
         }
     }
 
@@ -489,7 +489,7 @@ impl Environment for Host {
     fn connect(&self, _: &str, port: u16) -> BoxFuture<'static, io::Result<Box<dyn Connection>>> {
         let (servers, index, number) = (Arc::clone(&self.servers), self.index, self.number);
         let node = servers.node_at(port);
-        let (link, time) = (Arc::clone(&self.links[node]), self.time);
+        let (link, time) = (Arc::clone(&self.links[node]), self.time.clone());
         let checks = servers.is_cluster().then(|| Arc::clone(&self.checks));
         let connects = move |millis| {
             if let Some(checks) = &checks {
@@ -545,20 +545,72 @@ impl<T> Future for Gated<'_, T> {
 
 /// The store of a process. It does not answer while the process is paused, and never after it has ended.
 #[derive(Debug)]
-pub(super) struct CheckedStore(pub(super) Process);
+pub(super) struct CheckedStore {
+    process: Process,
+    /// What the operations on one key have charged.
+    charged: Arc<Charged>,
+}
+
+/// Units that the answers of a store have charged, and no refund has returned.
+#[derive(Debug, Default)]
+pub(super) struct Charged {
+    units: AtomicI64,
+    /// Operations that are not answered yet.
+    open: AtomicUsize,
+}
+
+impl CheckedStore {
+    pub(super) fn new(process: &Process) -> Self {
+        Self { process: process.clone(), charged: Arc::default() }
+    }
+
+    pub(super) fn charged(&self) -> Arc<Charged> {
+        Arc::clone(&self.charged)
+    }
+}
+
+impl Charged {
+    /// The units, once all operations are answered.
+    pub(super) fn units(&self) -> Option<i64> {
+        (self.open.load(Ordering::Relaxed) == 0).then(|| self.units.load(Ordering::Relaxed))
+    }
+
+    async fn count(
+        &self,
+        operation: Option<Operation<'_>>,
+        answers: impl Future<Output = Result<Answer, StoreError>>,
+    ) -> Result<Answer, StoreError> {
+        if let Some(Operation::Refund(cost)) = operation {
+            self.units.fetch_sub(cost.into(), Ordering::Relaxed);
+        }
+        self.open.fetch_add(1, Ordering::Relaxed);
+        let result = answers.await;
+        self.open.fetch_sub(1, Ordering::Relaxed);
+        if let (Ok(answer), Some(Operation::Take(cost) | Operation::Reserve { cost, .. })) =
+            (&result, operation)
+            && answer.allowed()
+            && answer.source != Source::Fallback
+        {
+            self.units.fetch_add(cost.into(), Ordering::Relaxed);
+        }
+        result
+    }
+}
 
 impl Store for CheckedStore {
     type Error = StoreError;
 
     fn apply<'a>(&'a self, request: core::Request<'a>) -> Applied<'a, Result<Answer, StoreError>> {
-        Applied::later(self.0.gated(self.0.apply(request)))
+        let operation = request.single().map(|it| it.operation);
+        let answers = self.charged.count(operation, self.process.apply(request));
+        Applied::later(self.process.gated(answers))
     }
 
     fn apply_many<'a>(
         &'a self,
         operations: &'a [KeyedOperation<'a>],
     ) -> Applied<'a, Vec<Result<Answer, StoreError>>> {
-        Applied::later(self.0.gated(self.0.apply_many(operations)))
+        Applied::later(self.process.gated(self.process.apply_many(operations)))
     }
 
     fn read<'a>(
@@ -566,14 +618,14 @@ impl Store for CheckedStore {
         key: &'a [u8],
         read: ReadEntry<'a>,
     ) -> Applied<'a, Result<(), StoreError>> {
-        Applied::later(self.0.gated(self.0.store().read(key, read).into_future()))
+        Applied::later(self.process.gated(self.process.store().read(key, read).into_future()))
     }
 
     fn reset<'a>(&'a self, key: &'a [u8]) -> Applied<'a, Result<bool, StoreError>> {
-        Applied::later(self.0.gated(self.0.store().reset(key).into_future()))
+        Applied::later(self.process.gated(self.process.store().reset(key).into_future()))
     }
 
     fn status(&self) -> StoreStatus {
-        self.0.store().status()
+        self.process.store().status()
     }
 }

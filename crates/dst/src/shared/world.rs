@@ -131,7 +131,7 @@ impl Key {
 impl<'a> World<'a> {
     fn new(plan: &'a Plan<Shared>, output: Output) -> Result<Self> {
         let time = VirtualTime::start();
-        let log = Arc::new(EventLog::new(time, output));
+        let log = Arc::new(EventLog::new(&time, output));
         let mut keys = Vec::new();
         let mut policies = Policies::default();
         for (index, key) in plan.keys.iter().enumerate() {
@@ -144,9 +144,9 @@ impl<'a> World<'a> {
         }
         let known = keys.iter().map(|key| (key.name.clone(), key.policies.clone()));
         let checks =
-            Checks::new(time, plan.world.processes, plan.world.denial_cache, DEADLINE, known);
+            Checks::new(&time, plan.world.processes, plan.world.denial_cache, DEADLINE, known);
         let checks = Arc::new(checks);
-        let servers = servers(plan, time, policies, (&log, &checks), &keys);
+        let servers = servers(plan, &time, policies, (&log, &checks), &keys);
         let links = (0..plan.world.processes).map(|index| links(plan, index)).collect();
         HoldId::seed(Random::new(plan.seed, "holds").next());
         let (processes, libraries) = (Vec::new(), Vec::new());
@@ -178,7 +178,7 @@ impl<'a> World<'a> {
         let denial_cache = Duration::from_millis(self.plan.world.denial_cache);
         let both = (&self.log, &self.checks);
         Process::start(
-            (index, self.starts, self.time),
+            (index, self.starts, self.time.clone()),
             &random,
             &self.links[index],
             &self.servers,
@@ -217,6 +217,10 @@ impl<'a> World<'a> {
             &Action::Wait { key, cost, timeout } => {
                 let (name, policy) = self.keys[key].used_by(process);
                 self.libraries[process].wait(name, policy, cost, timeout);
+            }
+            &Action::Abandon { key, cost, timeout, after } => {
+                let (name, policy) = self.keys[key].used_by(process);
+                self.libraries[process].abandon(name, policy, cost, timeout, after);
             }
             &Action::Permit(permit) => {
                 let (name, policy) = self.keys[permit.key].used_by(process);
@@ -321,7 +325,7 @@ fn name_of(plan: &Plan<Shared>, index: usize) -> Vec<u8> {
 /// The servers of a plan.
 fn servers(
     plan: &Plan<Shared>,
-    time: VirtualTime,
+    time: &VirtualTime,
     policies: Policies,
     (log, checks): (&Arc<EventLog>, &Arc<Checks>),
     keys: &[Key],

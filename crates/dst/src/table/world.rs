@@ -111,7 +111,7 @@ impl<'a> TableWorld<'a> {
             plan,
             next: 0,
             random,
-            log: EventLog::new(VirtualTime::start(), output),
+            log: EventLog::new(&VirtualTime::start(), output),
             start: start_of_clock(&Random::new(plan.seed, "clock")),
             millis: 0,
             readings: 0,

@@ -14,6 +14,7 @@ use sluicegate_core::{
     OperationError, Policy, PolicySettings, PreparedPolicy, Request, RequestError, Source,
     StoreError, StoreStatus, Timestamp,
 };
+use sluicegate_holds::apply_cancellable;
 use sluicegate_rules::Match;
 use tokio::{runtime::Handle, task::yield_now};
 
@@ -189,6 +190,22 @@ impl Decider {
             }
             None => call_at(now, || self.store.apply(request)),
         }
+    }
+
+    /// As [`decide_queued`](Self::decide_queued), for an operation on the units of one key in a store that answers later.
+    /// If the future is dropped before the answer is there, what it charges is returned.
+    pub(crate) async fn decide_cancellable(
+        &self,
+        key: &[u8],
+        policy: &PreparedPolicy,
+        operation: Operation<'static>,
+        now: Timestamp,
+    ) -> Result<Answer, StoreError> {
+        if let Some(answer) = self.blocked(&KeyedOperation { key, policy, operation }, now) {
+            return Ok(answer);
+        }
+        request_clock::set(now);
+        apply_cancellable(&self.store, key, policy, operation, self.runtime.as_ref()).await
     }
 
     fn has_blocked(&self, request: Request<'_>, now: Timestamp) -> bool {

@@ -392,6 +392,30 @@ fn redis_store_waiting_client_that_leaves_releases_its_units() {
     assert_eq!(actual[3], -1);
 }
 
+/// Its operation has reached the store, and the answer has not reached the server.
+#[test]
+fn redis_store_waiting_client_that_leaves_before_the_answer_releases_its_units() {
+    let store = Server::start(Engine::Redis70);
+    let server = plain(&store);
+    let mut looks = server.connect();
+    for policy in ["leaky-queue:5/1h:capacity=9", "gcra:5/1h", "fixed-window:5/1h"] {
+        let key = policy.split(':').next().unwrap();
+        let peek = format!("SG.PEEK {key} {policy}");
+        let before = looks.integers(&peek);
+        store.signal("-STOP");
+        let mut waits = server.connect();
+        waits.send_command(&format!("SG.WAIT {key} {policy} COST 5 TIMEOUT 36000000000"));
+        server.until_exactly("blocked_clients", 1);
+        drop(waits);
+        server.until_exactly("blocked_clients", 0);
+        store.signal("-CONT");
+        eventually_true("the units are returned", || {
+            let commands: String = store.query("INFO commandstats");
+            commands.contains("evalsha") && looks.integers(&peek) == before
+        });
+    }
+}
+
 #[test]
 fn redis_store_key_of_another_type_is_an_error() {
     let store = Server::start(Engine::Redis70);

@@ -1,11 +1,17 @@
 //! Waiting in virtual time: timeouts, retries and jitter.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::BTreeSet,
+    task::{Context, Waker},
+    time::Duration,
+};
 
 use sluicegate::{
     Jitter, Limiter, LocalLimiter, ManualClock, PreparedPolicy, RuntimeClock, WaitOptions,
 };
-use tokio::time::Instant;
+use tokio::{task::yield_now, time::Instant};
+
+use crate::slow_store::SlowStore;
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 
@@ -72,7 +78,7 @@ async fn until_ready_window_is_tried_again_until_the_timeout() {
         let (limiter, window) = (limiter.clone(), window.clone());
         async move { limiter.until_ready("k", &window, 1, timeout).await }
     });
-    tokio::task::yield_now().await;
+    yield_now().await;
     clock.advance(Duration::from_secs(1));
     assert!(waiting.await.unwrap().allowed());
 }
@@ -131,5 +137,35 @@ async fn until_ready_cancelled_gives_its_units_back() {
         let waited = Duration::from_millis(30);
         let after = local.peek("k", &policy, 1);
         assert!(after.reset_after <= before.reset_after - waited, "{text}: {after:?}");
+    }
+}
+
+#[tokio::test]
+async fn until_ready_cancelled_before_its_answer_gives_its_units_back() {
+    const BEFORE: usize = 2;
+    const AFTER: usize = 3;
+    // With no units in use the request passes at once, with five it reserves where the policy allows that.
+    let reserving = ["gcra:5/1h", "leaky-queue:5/1h:capacity=100", "token-bucket:5/1h"];
+    let others = ["fixed-window:5/1h", "sliding-log:5/1h", "fixed-window:5/1h:count=all"];
+    let cases = reserving.iter().flat_map(|it| [(it, 0), (it, 5)]);
+    for (text, used) in cases.chain(others.iter().map(|it| (it, 0))) {
+        let policy = policy(text);
+        for polls in 1..=BEFORE + AFTER {
+            let local = LocalLimiter::with_clock(ManualClock::default());
+            let _ = local.take("k", &policy, used);
+            let before = local.peek("k", &policy, 0);
+            let limiter = Limiter::new(SlowStore::new(local.clone(), BEFORE, AFTER));
+            let mut waits = Box::pin(limiter.until_ready("k", &policy, 5, Duration::from_hours(2)));
+            for _ in 0..polls {
+                let poll = waits.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                assert!(poll.is_pending(), "{text}: it is answered after {polls} polls");
+            }
+            drop(waits);
+            for _ in 0..50 {
+                yield_now().await;
+            }
+            let after = local.peek("k", &policy, 0);
+            assert_eq!(after, before, "{text}, {used} used, {polls} polls");
+        }
     }
 }
