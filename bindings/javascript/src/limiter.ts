@@ -80,6 +80,8 @@ export class Limiter {
   /** @internal The answer while the store is unavailable, for policies that do not say. */
   readonly onError: OnError | undefined;
   #store: Store | undefined;
+  /** Requests that wait, and what ends them. */
+  readonly #waits = new Map<AbortController, Promise<unknown>>();
 
   /** @internal The store is opened at the first call, because workers can make no table before their first request. */
   protected constructor(open: () => Store, onError?: OnError) {
@@ -160,8 +162,26 @@ export class Limiter {
     const { cost = 1, timeout, ...rest } = given(options, WAIT);
     const keyed = this.keyed({ key, policy, cost });
     const operation = { code: Code.Take, cost: keyed.cost, span: -1, id: NO_BYTES };
-    const answer = await pending(this.store, [keyed], operation, waiting(timeout, rest));
+    const { store } = this;
+    const how = waiting(timeout, rest);
+    const answer = await this.#untilClosed(how.signal, async (signal) => pending(store, [keyed], operation, { ...how, signal }));
     return this.#decision(answer, [keyed]);
+  }
+
+  /** Runs a call that waits. It ends when the limiter is closed. */
+  async #untilClosed<T>(signal: AbortSignal | undefined, run: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    const ends = new AbortController();
+    const abort = (): void => ends.abort(signal?.reason);
+    if (signal?.aborted) abort();
+    signal?.addEventListener("abort", abort, { once: true });
+    const waits = run(ends.signal);
+    this.#waits.set(ends, waits);
+    try {
+      return await waits;
+    } finally {
+      this.#waits.delete(ends);
+      signal?.removeEventListener("abort", abort);
+    }
   }
 
   /** Resets `key`. Whether it had usage. */
@@ -204,26 +224,29 @@ export class Limiter {
     const { distinct: keys, indices, places } = this.#distinct(holds);
     const bytes = id === undefined ? crypto.getRandomValues(new Uint8Array(16)) : idBytes(id);
     const operation: Operation = { code: Code.Hold, cost: 0, span: ttl === undefined ? -1 : ttlMicros(ttl), id: bytes };
+    const { store } = this;
     let isSent = false;
     const cancel = async (): Promise<void> => {
       // A hold with a given id may be that of another call: it expires.
       if (!isSent || id !== undefined) return;
       const settle = { code: Code.Settle, cost: 0, span: 0, id: bytes };
-      await Promise.allSettled(keys.map(async (it) => this.store.apply(it.key, it.policy, settle)));
+      await Promise.allSettled(keys.map(async (it) => store.apply(it.key, it.policy, settle)));
     };
-    let answer: Answer;
-    try {
-      answer = await pending(this.store, keys, operation, { ...waiting(timeout, { signal }), mayBeOpen: id !== undefined }, () => {
-        isSent = true;
-      });
-    } catch (error) {
-      await cancel();
-      throw error;
-    }
+    const how = { ...waiting(timeout, { signal }), mayBeOpen: id !== undefined };
+    const answer = await this.#untilClosed(signal, async (ends) => {
+      try {
+        return await pending(store, keys, operation, { ...how, signal: ends }, () => {
+          isSent = true;
+        });
+      } catch (error) {
+        await cancel();
+        throw error;
+      }
+    });
     if (answer.integers[0] !== 1 && answer.source !== "store") await cancel();
     const decision = this.#decision(answer, keys, holds.length > 1 ? { indices, places } : undefined);
     const lifetime = operation.span >= 0 ? operation.span : Math.min(...keys.map((it) => this.#ttl(it.policy)));
-    return new Hold(decision, this.store, keys, operation, lifetime, renew);
+    return new Hold(decision, store, keys, operation, lifetime, renew);
   }
 
   /** Ends the hold `id` of a key, and charges the units used, or as many as were held. */
@@ -238,13 +261,16 @@ export class Limiter {
   }
 
   /**
-   * Ends the limiter: its connection is closed, and further calls reject with `OperationError`. A client that was given stays open. Holds that are
-   * open expire.
+   * Ends the limiter: its connection is closed, and further calls and those that wait reject with `OperationError`. A client that was given stays
+   * open. Holds that are open expire.
    */
   async close(): Promise<void> {
     const store = this.#store;
     this.#store = undefined;
     this.#open = closed;
+    for (const ends of this.#waits.keys()) ends.abort(limiterIsClosed());
+    // They give back what they have reserved.
+    await Promise.allSettled(this.#waits.values());
     await store?.close();
   }
 

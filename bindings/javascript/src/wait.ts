@@ -24,7 +24,7 @@ export interface Waiting {
  * Applies `operation`, a take or a hold, to all keys as soon as they allow it. `opens` is called before a hold is sent, which the store may then
  * make.
  *
- * When `signal` aborts, it rejects with the reason, and units that were reserved are refunded.
+ * When `signal` aborts, it rejects with the reason, and units that were reserved are refunded. A take that has passed resolves.
  */
 export async function pending(store: Store, keys: readonly KeyedCost[], operation: Operation, waiting: Waiting, opens?: () => void): Promise<Answer> {
   const { core } = store;
@@ -54,11 +54,8 @@ export async function pending(store: Store, keys: readonly KeyedCost[], operatio
       } else {
         isDone = true;
         const answer = core.answer(keys.length);
-        if (signal?.aborted && operation.code === Code.Take && answer.integers[0] === 1 && answer.source !== "fallback") {
-          const [first] = keys as [KeyedCost];
-          await refund(store, first, first.cost);
-        }
-        signal?.throwIfAborted();
+        // Units of a take that has passed are not given back: a refund could be of units of others.
+        if (operation.code === Code.Hold || answer.integers[0] === 0) signal?.throwIfAborted();
         // The core does not know it.
         return answer.integers[0] === 0 && last?.source === "table_full" ? { ...answer, source: "table_full" } : answer;
       }

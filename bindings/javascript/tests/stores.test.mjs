@@ -283,7 +283,7 @@ describe("server", () => {
     await limiter.take("w", "gcra:20/1s:burst=1");
     assert.equal((await limiter.wait("w", "gcra:20/1s:burst=1", { timeout: 5000 })).allowed, true);
     const all = await limiter.takeAll([{ key: "x", policy: "gcra:1/1h" }, { key: "y", policy: "gcra:2/1h" }, { key: "x", policy: "gcra:9/1h" }]);
-    assert.deepEqual([all.allowed, all.key, all.each.length], [true, 0, 2]);
+    assert.deepEqual([all.allowed, all.key, all.each.length], [true, 0, 3]);
   });
 
   test("unix_socket_and_password_are_parts_of_the_url", async () => {
@@ -547,6 +547,51 @@ describe("store that is unavailable", () => {
     server.resume();
     await assert.rejects(holds, /enough/);
     assert.equal((await limiter.peek("aborted", "concurrency:1/1h")).allowed, true);
+  });
+
+  test("wait_that_is_aborted_in_flight_gives_back_what_it_reserves_and_no_units_of_others", async () => {
+    const limiter = Limiter.server(`redis://127.0.0.1:${server.port}`, { timeout: 20_000 });
+    // Of the first, one unit passes at once, and the second one is reserved.
+    for (const [policy, used] of [["gcra:1/1h:burst=1", 1], ["fixed-window:5/1h", 0], ["gcra:5/1h:burst=5", 0]]) {
+      const key = `aborted-${policy}`;
+      if (used > 0) await limiter.take(key, policy);
+      const before = await limiter.peek(key, policy, 0);
+      await server.pause();
+      const abort = new AbortController();
+      const waits = limiter.wait(key, policy, { timeout: 36_000_000, signal: abort.signal });
+      await new Promise((resolve) => setTimeout(resolve));
+      abort.abort(new Error("enough"));
+      server.resume();
+      if (used > 0) {
+        await assert.rejects(waits, /enough/);
+        assert.ok((await limiter.peek(key, policy, 0)).resetAfterMs <= before.resetAfterMs, policy);
+      } else {
+        assert.equal((await waits).allowed, true, policy);
+        assert.equal((await limiter.peek(key, policy, 0)).remaining, 4, policy);
+      }
+    }
+  });
+
+  test("limiter_that_is_closed_ends_waits_and_leaves_nothing_behind", async () => {
+    const looks = Limiter.server(`redis://127.0.0.1:${server.port}`, { timeout: 20_000 });
+    for (const aborts of [false, true]) {
+      const limiter = Limiter.server(`redis://127.0.0.1:${server.port}`, { timeout: 20_000 });
+      const key = `closed-${aborts}`;
+      await limiter.take(key, "gcra:1/1h:burst=1");
+      const before = (await looks.peek(key, "gcra:1/1h:burst=1", 0)).resetAfterMs;
+      const hold = await looks.hold(`${key}-held`, "concurrency:1/1h");
+      const abort = new AbortController();
+      const waits = limiter.wait(key, "gcra:1/1h:burst=1", { timeout: 36_000_000, signal: abort.signal });
+      const holds = limiter.hold(`${key}-held`, "concurrency:1/1h", { timeout: 36_000_000, signal: abort.signal });
+      while ((await looks.peek(key, "gcra:1/1h:burst=1", 0)).resetAfterMs <= 3_600_000);
+      if (aborts) abort.abort(new Error("enough"));
+      const closes = limiter.close();
+      const expected = aborts ? /enough/ : OperationError;
+      await Promise.all([assert.rejects(waits, expected), assert.rejects(holds, expected), closes]);
+      assert.ok((await looks.peek(key, "gcra:1/1h:burst=1", 0)).resetAfterMs <= before, key);
+      await hold.settle();
+      assert.equal((await looks.hold(`${key}-held`, "concurrency:1/1h")).allowed, true);
+    }
   });
 
   test("limiter_default_applies_to_policies_that_do_not_say", async () => {

@@ -440,10 +440,13 @@ impl LimitDenial {
             Some((used, held)) => {
                 format!("{used} of {capacity} units of {limit} were in use, {held} of them held")
             }
+            // A cache knows the denial, and not the units.
+            None if self.is_cached() => {
+                format!("the last denial of the store by {limit} still applied")
+            }
             None => format!("{remaining} of {capacity} units of {limit} were left"),
         };
         let by = match &*self.source {
-            "cache" => ", in the last answer of the store, which the server repeated",
             "lease" => ", by the lease of the server",
             "fallback" => ", while the store was unavailable",
             _ => "",
@@ -454,6 +457,16 @@ impl LimitDenial {
     /// The binding limit; `None` if its text is invalid: anyone can write such a file.
     fn binding(&self) -> Option<Limit> {
         self.limit.parse::<Policy>().ok()?.limits().first().cloned()
+    }
+
+    fn is_cached(&self) -> bool {
+        self.source == "cache"
+    }
+
+    /// Whether the units that are left are the most that pass at once.
+    fn is_bounded_by_rest(&self) -> bool {
+        let policy = self.policy.parse::<Policy>();
+        !self.is_cached() && policy.is_ok_and(|it| !it.limits().iter().any(Limit::borrow))
     }
 
     fn counts_denied(&self) -> bool {
@@ -502,7 +515,7 @@ impl LimitDenial {
         {
             ways.push(format!("as soon as holds of {} were settled", units(over)));
         }
-        if is_known && (1..cost).contains(&remaining) {
+        if is_known && self.is_bounded_by_rest() && (1..cost).contains(&remaining) {
             ways.push(format!("at once with a cost of at most {remaining}"));
         }
         if let Some((used, _)) = self.used
@@ -519,6 +532,8 @@ impl LimitDenial {
         if ways.is_empty() {
             return format!("{before}Only a cost of up to {capacity} can pass.");
         }
+        // A cache knows one denial of a request for several keys.
+        let has_others = has_others || self.is_cached();
         let it = if has_others { "By this limit alone, it" } else { "It" };
         format!("{before}{it} would have passed {}.", ways.join(", or "))
     }

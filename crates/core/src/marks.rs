@@ -336,7 +336,7 @@ marks! {
     RenewedHoldIsOver,
     /// A request is dropped that has a reservation.
     ReservationIsDropped,
-    /// A request is dropped whose units are charged, and the answer is not there yet.
+    /// A request is dropped that reserves units, and the answer is not there yet.
     ReservationIsDroppedUnanswered,
     /// A settle in the background is sent again.
     SettleIsRepeated,

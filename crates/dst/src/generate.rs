@@ -93,6 +93,8 @@ pub(crate) fn limit(random: &Random) -> String {
     let unit = random.pick(&["day", "week", "month:tz=Europe/Berlin", "day:tz=America/New_York"]);
     // Some windows record denials.
     let all = if count % 3 == 0 { ":count=all" } else { "" };
+    // Some logs keep their events for a policy with a longer period.
+    let keep = if burst % 3 == 0 { ":keep=10s" } else { "" };
     match random.below(13) {
         0 | 1 => format!("gcra:{count}/{period}:burst={burst}"),
         2 => format!("token-bucket:{count}/{period}:burst={burst}"),
@@ -100,7 +102,7 @@ pub(crate) fn limit(random: &Random) -> String {
         4 => format!("leaky-queue:{count}/{period}:burst={burst}"),
         5 => format!("fixed-window:{count}/{period}{all}"),
         6 => format!("fixed-window:{count}/{period}:align=clock{all}"),
-        7 => format!("sliding-log:{count}/{period}{all}"),
+        7 => format!("sliding-log:{count}/{period}{all}{keep}"),
         8 => format!("sliding-counter:{count}/{period}{all}"),
         9 => format!("token-bucket:{count}/{period}:refill=interval"),
         10 => format!("token-bucket:{count}/{period}:burst={burst}:borrow"),
@@ -168,7 +170,7 @@ pub(crate) fn request(
     match random.below(20) {
         0 => Request::Peek(cost),
         1 => Request::Charge(cost),
-        2 if !is_leased => Request::Refund(cost),
+        2 if !is_leased || random.chance(5) => Request::Refund(cost),
         3 if random.chance(40) => Request::Reset,
         4 if policies.iter().all(|it| can_reserve(&it.policy)) => {
             Request::Reserve(cost, random.below(2000))

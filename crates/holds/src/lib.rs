@@ -6,7 +6,7 @@
 //! - [`HoldGuard`]: one hold of a key in a store. Dropping it settles the hold: at once in a store in this process,
 //!   otherwise by a task, because a drop cannot wait. A hold that cannot be settled expires.
 //! - [`PendingRequest`]: a request that waits, within its [`WaitOptions`].
-//! - [`return_units`]: what a cancelled request has taken and not used.
+//! - [`apply_cancellable`]: an operation for a request that may be dropped.
 
 mod guard;
 mod id;
@@ -16,6 +16,6 @@ mod wait_options;
 
 pub use guard::HoldGuard;
 pub use id::HoldId;
+pub use pending::apply_cancellable;
 pub use pending::{Guards, PendingRequest, Progress};
-pub use pending::{apply_cancellable, return_units};
 pub use wait_options::{Jitter, WaitOptions};

@@ -3,8 +3,8 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use sluicegate_core::{
-    Answer, Applied, BoxFuture, KeyedOperation, Operation, PreparedPolicy, Request, Source, Store,
-    Timestamp, reached,
+    Answer, Applied, BoxFuture, KeyedOperation, Limit, Operation, PreparedPolicy, Request, Source,
+    Store, Timestamp, reached,
     wait::{Event, Step, Waiter},
 };
 use smallvec::SmallVec;
@@ -18,8 +18,8 @@ use crate::{HoldGuard, WaitOptions, stored_hold::KEY_BYTES};
 /// A request that waits until it passes: a take of one key, or holds under one id of one key or of several. Its times begin
 /// with [`Timestamp::EPOCH`] when the request arrives.
 ///
-/// When it is dropped, units that are reserved and not used are refunded, also those of an operation whose answer is not
-/// there yet, and holds that the store may have made are cancelled.
+/// When it is dropped, units that are reserved for a time to come are refunded, also those of an operation whose answer is
+/// not there yet, and holds that the store may have made are cancelled.
 ///
 /// ```
 /// use std::{sync::Arc, time::Duration};
@@ -258,7 +258,8 @@ impl<S: Store + ?Sized> fmt::Debug for PendingRequest<S> {
 // Units that were taken for a request that is cancelled.
 
 /// Applies `operation` for a request that may be dropped. If the future is dropped before the answer of the store is there,
-/// a task of `runtime` waits for the answer, and returns the units that were charged.
+/// a task of `runtime` waits for the answer, and returns the units if they are reserved for a time to come: until then, none
+/// of them has drained, and a refund gives back no unit of another request. Other units stay charged.
 ///
 /// # Errors
 /// As [`Store::apply`].
@@ -269,15 +270,27 @@ pub async fn apply_cancellable<S: Store + ?Sized + 'static>(
     operation: Operation<'static>,
     runtime: Option<&Handle>,
 ) -> Result<Answer, S::Error> {
-    if let Some(result) = store.apply(Request::one(key, policy, operation)).now() {
-        return result;
+    let applied = match store.apply(Request::one(key, policy, operation)) {
+        Applied::Now(result) => return result,
+        later @ Applied::Later(_) => later,
+    };
+    let reserves = match operation {
+        Operation::Reserve { .. } => true,
+        Operation::Take(_) => policy.policy().limits().iter().any(Limit::is_queue),
+        _ => false,
+    };
+    if !reserves || !policy.policy().can_reserve() {
+        return applied.await;
     }
+    // It has not begun.
+    drop(applied);
     let (store, key) = (Arc::clone(store), PendingKey::new(key, policy));
     let answer: Sent<S> = Box::pin(async move {
         let result = store.apply(Request::one(&key.key, &key.policy, operation)).await;
         (result, store, key)
     });
-    let mut unanswered = Unanswered { answer: Some(answer), operation, runtime: runtime.cloned() };
+    let (sent, runtime) = (Instant::now(), runtime.cloned());
+    let mut unanswered = Unanswered { answer: Some(answer), operation, sent, runtime };
     let (result, ..) = unanswered.answer.as_mut().expect("it is taken below").await;
     unanswered.answer = None;
     result
@@ -290,21 +303,23 @@ struct Unanswered<S: Store + ?Sized + 'static> {
     /// `None` once it is there.
     answer: Option<Sent<S>>,
     operation: Operation<'static>,
+    sent: Instant,
     runtime: Option<Handle>,
 }
 
 impl<S: Store + ?Sized + 'static> Drop for Unanswered<S> {
     fn drop(&mut self) {
         let (Some(answer), Some(runtime)) = (self.answer.take(), &self.runtime) else { return };
-        let charges = match self.operation {
-            Operation::Take(cost) | Operation::Reserve { cost, .. } => cost,
-            _ => 0,
+        let sent = self.sent;
+        let (Operation::Take(cost) | Operation::Reserve { cost, .. }) = self.operation else {
+            return;
         };
         runtime.spawn(async move {
             let (Ok(answer), store, PendingKey { key, policy }) = answer.await else { return };
-            if charges > 0 && answer.allowed() && answer.source != Source::Fallback {
+            // The refund takes about as long as the operation did.
+            if answer.source != Source::Fallback && 2 * sent.elapsed() < answer.delay() {
                 reached!(ReservationIsDroppedUnanswered);
-                let _ = store.apply(Request::one(&key, &policy, Operation::Refund(charges))).await;
+                let _ = store.apply(Request::one(&key, &policy, Operation::Refund(cost))).await;
             }
         });
     }
@@ -313,7 +328,7 @@ impl<S: Store + ?Sized + 'static> Drop for Unanswered<S> {
 /// Applies `refund`, which is that of a request of `key` that was cancelled: at once,
 /// or by a task of `runtime` in a store that answers later. It is for the drop of a request, which cannot wait. If the
 /// refund fails, the units recover in time.
-pub fn return_units<S: Store + ?Sized + 'static>(
+fn return_units<S: Store + ?Sized + 'static>(
     store: &Arc<S>,
     key: &[u8],
     policy: &PreparedPolicy,

@@ -4,11 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use pyo3::{IntoPyObjectExt as _, prelude::*};
 use sluicegate::{
-    Answer, KeyedOperation, Limiter, Operation, PreparedPolicy, Request as StoreRequest, Source,
-    Store, StoreError, WaitOptions,
+    Answer, KeyedOperation, Limiter, Operation, PreparedPolicy, Request as StoreRequest, Store,
+    StoreError, WaitOptions,
 };
-use sluicegate_holds::{Guards, HoldId, PendingRequest, return_units};
-use tokio::runtime::Handle;
+use sluicegate_holds::{Guards, HoldId, PendingRequest};
 
 use crate::{
     bridge::Reply,
@@ -54,7 +53,6 @@ pub(crate) struct HoldRequest {
 #[derive(Debug)]
 pub(crate) enum Value {
     Decision(Answer, PreparedPolicy),
-    Waited(Waited),
     Flag(bool),
     Decisions(Vec<(Result<Answer, StoreError>, PreparedPolicy)>),
     /// The decision on several keys, under the policy of the binding one.
@@ -69,36 +67,10 @@ pub(crate) enum Value {
     },
 }
 
-/// The answer to a request that has waited. If it is dropped before Python has it, because the task was cancelled, the units are
-/// refunded.
-#[derive(Debug)]
-pub(crate) struct Waited {
-    answer: Answer,
-    store: Arc<AnyStore>,
-    key: Vec<u8>,
-    policy: PreparedPolicy,
-    /// Units to refund.
-    cost: u32,
-    runtime: Option<Handle>,
-}
-
-impl Drop for Waited {
-    fn drop(&mut self) {
-        if self.cost > 0 && self.answer.allowed() && self.answer.source != Source::Fallback {
-            let refund = Operation::Refund(self.cost);
-            return_units(&self.store, &self.key, &self.policy, refund, self.runtime.as_ref());
-        }
-    }
-}
-
 impl Reply for Replied {
     fn into_python(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         match self.map_err(|error| errors::store(py, &error))? {
             Value::Decision(answer, policy) => Decision::new(answer, policy, None).into_py_any(py),
-            Value::Waited(mut waited) => {
-                waited.cost = 0;
-                Decision::new(waited.answer.clone(), waited.policy.clone(), None).into_py_any(py)
-            }
             Value::Flag(flag) => flag.into_py_any(py),
             Value::Decisions(answers) => {
                 let decisions = answers.into_iter().map(|(answer, policy)| {
@@ -131,8 +103,7 @@ impl Request {
             Self::Wait { keyed: Keyed { key, policy, cost }, options } => {
                 let waiting = Limiter::new(Arc::clone(&store));
                 let answer = waiting.until_ready(&key, &policy, cost, options).await?;
-                let runtime = Handle::try_current().ok();
-                Ok(Value::Waited(Waited { answer, store, key, policy, cost, runtime }))
+                Ok(Value::Decision(answer, policy))
             }
             Self::Reset { key } => Ok(Value::Flag(store.reset(&key).await?)),
             Self::TakeMany(takes) => {

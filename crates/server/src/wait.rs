@@ -239,5 +239,10 @@ async fn observe(
         is_small.then(|| ObservedEntry { entry: Some(entry.clone()), store_time, local_time: now })
     };
     let unused = || Some(ObservedEntry { entry: None, store_time: now, local_time: now });
-    Ok(decider.read(key, now, copy).await?.unwrap_or_else(unused))
+    match decider.read(key, now, copy).await {
+        Ok(read) => Ok(read.unwrap_or_else(unused)),
+        // A peek decides, or the fallback.
+        Err(error) if error.is_unavailable() => Ok(None),
+        Err(error) => Err(error),
+    }
 }

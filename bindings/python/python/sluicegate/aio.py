@@ -295,17 +295,11 @@ class Limiter:
         self, key: Key, policy: Policy | str, cost: int = 1, *, timeout: Span, jitter: Span | None = None
     ) -> Decision:
         """Waits until `cost` units are taken, or returns a denial at once if that does not happen within `timeout`. A task
-        that is cancelled while it waits gives its units back."""
-
-        def undo(decision: Decision) -> None:
-            if decision and decision.source != "fallback":
-                loop = asyncio.get_running_loop()
-                self._native.start_apply(_bridge(loop), loop.create_future(), "refund", key, policy, cost, None)
-
+        that is cancelled before its time has come gives its units back."""
         if self._is_local:
             reply = self._native.poll_wait(key, policy, cost, timeout, jitter)
-            return await _call(reply.start, undo=undo) if isinstance(reply, _native.PendingCall) else reply
-        return await _call(self._native.start_wait, key, policy, cost, timeout, jitter, undo=undo)
+            return await _call(reply.start) if isinstance(reply, _native.PendingCall) else reply
+        return await _call(self._native.start_wait, key, policy, cost, timeout, jitter)
 
     @_awaited
     async def reset(self, key: Key) -> bool:

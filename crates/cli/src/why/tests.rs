@@ -80,9 +80,27 @@ fn sentence_describes_each_denial() {
         ),
         (
             never(json!({"cost": 31, "used": null, "held": null, "source": "cache"})),
-            "the limit denied key `user7`: 0 of 30 units of `gcra:30/1m` were left, in the last answer of \
-             the store, which the server repeated, and it asked for 31 units. No wait is long enough: 31 \
-             units exceed the capacity. Only a cost of up to 30 can pass.",
+            "the limit denied key `user7`: the last denial of the store by `gcra:30/1m` still applied, and it \
+             asked for 31 units. No wait is long enough: 31 units exceed the capacity. Only a cost of up to \
+             30 can pass.",
+        ),
+        (
+            sentence(
+                &json!({"cost": 9, "used": null, "held": null, "remaining": 0, "source": "cache"}),
+            ),
+            "the limit denied key `user7`: the last denial of the store by `gcra:30/1m` still applied, and it \
+             asked for 9 units. By this limit alone, it would have passed 1.8s later (at \
+             2026-11-29T12:00:03.299999Z, if no other request came first).",
+        ),
+        // Under `borrow`, any cost passes with one unit.
+        (
+            sentence(&json!({
+                "policy": "gcra:30/1m,gcra:37/1h:borrow", "cost": 20, "used": null, "held": null,
+                "remaining": 7,
+            })),
+            "the limit denied key `user7`: 7 of 30 units of `gcra:30/1m`, the binding limit of \
+             `gcra:30/1m,gcra:37/1h:borrow`, were left, and it asked for 20 units. It would have passed 1.8s \
+             later (at 2026-11-29T12:00:03.299999Z, if no other request came first).",
         ),
         (
             sentence(&json!({

@@ -549,7 +549,7 @@ impl Waiter {
     }
 
     /// The operation that returns the units charged for a departure. `None` if nothing was charged, and if an
-    /// operation is pending whose answer has not arrived: what that charges is to be returned once it has.
+    /// operation is pending whose answer has not arrived: what that reserves is to be returned once it has.
     #[must_use]
     pub fn cancel(&self) -> Option<Operation<'static>> {
         match &self.state {

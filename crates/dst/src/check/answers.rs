@@ -82,6 +82,15 @@ impl Checks {
         if let Kind::Other("refund" | "reset" | "settle" | "renew", _) = kind {
             key.loosened = event;
         }
+        if let Operation::Settle { id, used } = operation
+            && state.permits.get(id).is_some_and(|it| *it != used)
+        {
+            let what = format_args!(
+                "holds: the permit {} is settled with {used:?} units",
+                id.escape_ascii()
+            );
+            return state.violate(at, what);
+        }
         key.may_repeat((number, clock), &invocation, decision, event, (at, self.denial_cache));
         if kind.is_applied_once() && !key.is_leased() {
             let requested = key.requested.entry((process, kind)).or_default();
@@ -331,12 +340,14 @@ impl CheckState {
     }
 
     /// The same for a request. While the slot of its key moves, requests that lease, or share a call with others, wait for each
-    /// other's redirections, for which there may be too little time.
+    /// other's redirections, for which there may be too little time; so they do for each other's replies on a new connection.
     fn is_calm_for(&self, now: u64, answered: &AnsweredOperation<'_>, deadline: u64) -> bool {
         let asks_once = answered.is_alone && answered.policy.settings().lease <= 1;
         let has_time = asks_once || now < answered.sent + deadline;
         self.is_calm_at(now, answered.process, answered.sent)
-            && (has_time || !self.is_moving([answered.key], answered.sent))
+            && (has_time
+                || !self.is_moving([answered.key], answered.sent)
+                    && self.opening_until[answered.process] < answered.sent)
     }
 
     /// The error in an answer, if there is one.

@@ -1,11 +1,6 @@
 //! The state of the checks of a run, and its changes by faults.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use sluicegate_core::{Answer, Counters, PreparedPolicy, Retry, Source, Timestamp};
@@ -44,12 +39,14 @@ pub(super) struct CheckState {
     pub(super) disturbed_until: u64,
     /// Until when each process sets up a connection, in milliseconds.
     pub(super) connecting_until: Vec<u64>,
+    /// Until when it opens a connection to a server outside of a cluster.
+    pub(super) opening_until: Vec<u64>,
     /// Until when its breaker may be open, because many requests waited for the connection.
     pub(super) breaking_until: Vec<u64>,
     /// When the connections of a process to a node were lost, unless it has noticed that since. It does so at its next request.
     pub(super) unnoticed: BTreeMap<(usize, usize), u64>,
-    /// Holds of which clients of the library have had permits.
-    pub(super) permits: BTreeSet<Vec<u8>>,
+    /// Holds of which clients of the library have had permits, with the units that settle them.
+    pub(super) permits: BTreeMap<Vec<u8>, Option<u32>>,
     /// Decisions of the server on several keys that no answer has shown yet; and the number of takes of these keys that each
     /// process was sent and the server has not decided on.
     pub(super) multi_key: Vec<AppliedMultiKey>,
@@ -74,6 +71,7 @@ impl Checks {
             numbers,
             paused_until,
             connecting_until,
+            opening_until: vec![0; processes],
             breaking_until: vec![0; processes],
             ..CheckState::default()
         };
@@ -159,8 +157,12 @@ impl Checks {
 
     /// A process sets up a connection to a node of a cluster until then. Requests that wait for it may miss their deadlines
     /// without a fault: each connection takes three round trips of up to two milliseconds.
-    pub(crate) fn connects(&self, process: usize, until: u64) {
-        let until_by_process = &mut self.state.lock().connecting_until[process];
+    pub(crate) fn connects(&self, process: usize, until: u64, is_of_cluster: bool) {
+        let state = &mut *self.state.lock();
+        let until_by_process = match is_of_cluster {
+            true => &mut state.connecting_until[process],
+            false => &mut state.opening_until[process],
+        };
         *until_by_process = (*until_by_process).max(until);
     }
 
@@ -353,14 +355,14 @@ impl Checks {
         self.state.lock().keys.get(key).map_or(0, |key| key.resets)
     }
 
-    /// A client got a permit of this hold.
-    pub(crate) fn got_permit(&self, id: &[u8]) {
-        self.state.lock().permits.insert(id.to_vec());
+    /// A client got a permit of this hold, which it settles with `used` units, or with as many as are held.
+    pub(crate) fn got_permit(&self, id: &[u8], used: Option<u32>) {
+        self.state.lock().permits.insert(id.to_vec(), used);
     }
 
     /// Whether a client ever had a permit of this hold.
     pub(crate) fn has_permit(&self, id: &[u8]) -> bool {
-        self.state.lock().permits.contains(id)
+        self.state.lock().permits.contains_key(id)
     }
 
     /// The number of an item that is added to a shaper of the key.

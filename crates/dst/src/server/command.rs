@@ -192,7 +192,7 @@ impl Command {
             Self::Invalid => return out.extend_from_slice(b"*x\r\n"),
             Self::Unfinished(bytes) => {
                 let start = out.len();
-                out.extend_from_slice(b"*3\r\n$7\r\nSG.TAKE\r\n$30000\r\n");
+                out.extend_from_slice(b"*3\r\n$7\r\nSG.TAKE\r\n$90000\r\n");
                 return out.resize(start + bytes, b'k');
             }
         }

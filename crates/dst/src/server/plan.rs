@@ -132,7 +132,7 @@ pub(super) fn plan(seed: u64, random: &Random) -> Plan<Server> {
     steps.extend(pipelines(&Random::new(seed, "pipelines"), features.processes, keys.len()));
     let broken = &Random::new(seed, "broken");
     let timeout = broken.chance(15).then(|| *broken.pick(&[100, 700, 3000]));
-    if timeout.is_some() || broken.chance(10) {
+    if timeout.is_some() || broken.chance(if bounds.is_some() { 40 } else { 10 }) {
         steps.extend(broken_commands(broken, clients, keys.len()));
     }
     let world = Server { clients, unread, stops, bounds, timeout, named };
@@ -174,7 +174,7 @@ fn broken_commands(random: &Random, clients: usize, keys: usize) -> Vec<Step<Act
     let broken = |_| {
         let action = match random.chance(50) {
             true => Action::Invalid { key: random.index(keys) },
-            false => Action::Unfinished { bytes: *random.pick(&[3, 100, 3000, 20_000]) },
+            false => Action::Unfinished { bytes: *random.pick(&[3, 100, 3000, 20_000, 60_000]) },
         };
         Step { at: random.below(SPAN), process: random.index(clients), action }
     };

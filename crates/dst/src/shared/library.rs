@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{
     plan::{PermitEnd, PermitPlan},
-    process::{CheckedStore, Moment, Process},
+    process::{Charged, CheckedStore, DEADLINE, Moment, Process},
 };
 use crate::check::FinishedWait;
 
@@ -30,6 +30,8 @@ type Shapers = BTreeMap<Vec<u8>, Arc<Shaper<u64>>>;
 pub(super) struct Library {
     process: Process,
     limiter: Limiter,
+    /// What the store below has seen.
+    charged: Arc<Charged>,
     ended_permits: Arc<Mutex<EndedPermits>>,
     shapers: Arc<Mutex<Shapers>>,
     /// Requests and permits that have not ended.
@@ -38,9 +40,11 @@ pub(super) struct Library {
 
 impl Library {
     pub(super) fn new(process: &Process) -> Self {
+        let store = CheckedStore::new(process);
         Self {
             process: process.clone(),
-            limiter: Limiter::new(CheckedStore::new(process)),
+            charged: store.charged(),
+            limiter: Limiter::new(store),
             ended_permits: Arc::default(),
             shapers: Arc::default(),
             open: Arc::default(),
@@ -87,7 +91,7 @@ impl Library {
 }
 
 impl Library {
-    /// Takes units as `wait` does, and drops the request after `after` milliseconds. Then it has charged nothing.
+    /// Takes units as `wait` does, and drops the request after `after` milliseconds. Then it has nothing reserved.
     pub(super) fn abandon(
         &self,
         key: Vec<u8>,
@@ -105,15 +109,16 @@ impl Library {
             if timeout(Duration::from_millis(after), waits).await.is_ok() {
                 return;
             }
-            let units = loop {
+            // After an answer, the refund begins within this millisecond.
+            let mut looks = [None, charged.units()];
+            while looks[0] != looks[1] || looks[1].is_none() {
                 sleep(Duration::from_millis(1)).await;
-                if let Some(units) = charged.units() {
-                    break units;
-                }
-            };
-            if units != 0 {
+                looks = [looks[1], charged.units()];
+            }
+            let units = looks[1].unwrap_or_default();
+            if units > 0 {
                 this.process.checks().violation(format_args!(
-                    "waiting: a request of {} that was dropped has charged {units} units",
+                    "waiting: a request of {} that was dropped has {units} units reserved",
                     key.escape_ascii()
                 ));
             }
@@ -163,7 +168,12 @@ impl Library {
         self.check_wait(key, plan.timeout, sent, &outcome);
         let Ok(HoldOutcome::Allowed(permit)) = outcome else { return };
         let id = permit.id().to_vec();
-        self.process.checks().got_permit(&id);
+        let used = match plan.end {
+            PermitEnd::Settled(used) => Some(used),
+            PermitEnd::Dropped | PermitEnd::Cancelled(_) => None,
+        };
+        self.process.checks().got_permit(&id, used);
+        let taken = self.process.moment();
         let is_made = permit.answer().source == Source::Store;
         let permit = if plan.is_kept_alive { permit.keep_alive() } else { permit };
         sleep(Duration::from_millis(plan.kept)).await;
@@ -174,6 +184,9 @@ impl Library {
             && self.is_calm_since(key, sent)
             && resets == self.process.checks().resets(key);
         let end = self.process.moment();
+        if plan.is_kept_alive {
+            self.check_renewed(&id, plan.ttl, taken, end);
+        }
         let settled = self.end_permit(permit, plan.end).await;
         if let Some(answer) = settled
             && is_open
@@ -200,6 +213,18 @@ impl Library {
                 drop(permit);
                 None
             }
+        }
+    }
+
+    /// The renewals of a permit go on, whether or not one of them fails, until the hold is over.
+    fn check_renewed(&self, id: &[u8], ttl: u64, taken: Moment, now: Moment) {
+        let Some(last) = self.charged.renewed(id).unwrap_or(Some(taken.millis)) else { return };
+        let pause = now.millis - last;
+        if now.closed_for == taken.closed_for && pause > ttl / 3 + 2 * DEADLINE {
+            self.process.checks().violation(format_args!(
+                "holds: the permit {} of {ttl} ms is not renewed for {pause} ms",
+                id.escape_ascii()
+            ));
         }
     }
 

@@ -403,9 +403,7 @@ fn some_action(
     if has("concurrency") {
         return None;
     }
-    // Where units of leases are given back, less is known.
-    let is_leased = policies.iter().any(|it| it.lease > 0);
-    Some(match random.chance(if is_leased { 5 } else { 30 }) {
+    Some(match random.chance(30) {
         true => Action::Abandon { key, cost, timeout, after: random.between(1, 30) },
         false => Action::Wait { key, cost, timeout },
     })

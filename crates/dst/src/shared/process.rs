@@ -1,6 +1,7 @@
 //! A process with a store: production code, whose clock, connections, tasks and random numbers are simulated.
 
 use std::{
+    collections::BTreeMap,
     fmt, io,
     pin::Pin,
     sync::{
@@ -394,6 +395,8 @@ const MAX_TURNS: u64 = 100_000;
 /// A task that could run yields to all others once in this number of turns, as threads do.
 const YIELD_ONE_IN: u64 = 16;
 
+/// The deadline of an operation, in milliseconds: the default of the store.
+pub(super) const DEADLINE: u64 = 15;
 /// Milliseconds that the handshake of a connection takes, and the commands that the store sends before it uses the connection.
 const HAND_SHAKE: u64 = 2;
 const SET_UP: u64 = 4;
@@ -490,12 +493,8 @@ impl Environment for Host {
         let (servers, index, number) = (Arc::clone(&self.servers), self.index, self.number);
         let node = servers.node_at(port);
         let (link, time) = (Arc::clone(&self.links[node]), self.time.clone());
-        let checks = servers.is_cluster().then(|| Arc::clone(&self.checks));
-        let connects = move |millis| {
-            if let Some(checks) = &checks {
-                checks.connects(index, time.millis() + millis);
-            }
-        };
+        let (checks, is_of_cluster) = (Arc::clone(&self.checks), servers.is_cluster());
+        let connects = move |millis| checks.connects(index, time.millis() + millis, is_of_cluster);
         Box::pin(async move {
             connects(HAND_SHAKE);
             link.shake_hands().await;
@@ -551,12 +550,30 @@ pub(super) struct CheckedStore {
     charged: Arc<Charged>,
 }
 
-/// Units that the answers of a store have charged, and no refund has returned.
+/// Units that the answers of a store have reserved for a time to come, and no refund has returned; and its renewals.
 #[derive(Debug, Default)]
 pub(super) struct Charged {
     units: AtomicI64,
     /// Operations that are not answered yet.
     open: AtomicUsize,
+    /// When the last renewal of a hold ended, in milliseconds. `None` once the hold is over.
+    renewed: Mutex<BTreeMap<Vec<u8>, Option<u64>>>,
+}
+
+/// An operation that is not answered yet. It may be dropped.
+struct Open<'a>(&'a AtomicUsize);
+
+impl<'a> Open<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl CheckedStore {
@@ -570,6 +587,11 @@ impl CheckedStore {
 }
 
 impl Charged {
+    /// When a hold was renewed, if it was, or that it is over.
+    pub(super) fn renewed(&self, id: &[u8]) -> Option<Option<u64>> {
+        self.renewed.lock().get(id).copied()
+    }
+
     /// The units, once all operations are answered.
     pub(super) fn units(&self) -> Option<i64> {
         (self.open.load(Ordering::Relaxed) == 0).then(|| self.units.load(Ordering::Relaxed))
@@ -578,18 +600,26 @@ impl Charged {
     async fn count(
         &self,
         operation: Option<Operation<'_>>,
+        time: &VirtualTime,
         answers: impl Future<Output = Result<Answer, StoreError>>,
     ) -> Result<Answer, StoreError> {
         if let Some(Operation::Refund(cost)) = operation {
             self.units.fetch_sub(cost.into(), Ordering::Relaxed);
         }
-        self.open.fetch_add(1, Ordering::Relaxed);
+        let open = Open::new(&self.open);
+        let sent = time.millis();
         let result = answers.await;
-        self.open.fetch_sub(1, Ordering::Relaxed);
+        drop(open);
+        let took = Duration::from_millis(time.millis() - sent);
+        if let Some(Operation::Renew { id, .. }) = operation {
+            let is_over = result.as_ref().is_ok_and(|it| !it.allowed());
+            self.renewed.lock().insert(id.to_vec(), (!is_over).then(|| time.millis()));
+        }
         if let (Ok(answer), Some(Operation::Take(cost) | Operation::Reserve { cost, .. })) =
             (&result, operation)
-            && answer.allowed()
             && answer.source != Source::Fallback
+            // Longer than a refund takes.
+            && answer.delay() > 2 * took + Duration::from_millis(2)
         {
             self.units.fetch_add(cost.into(), Ordering::Relaxed);
         }
@@ -602,7 +632,8 @@ impl Store for CheckedStore {
 
     fn apply<'a>(&'a self, request: core::Request<'a>) -> Applied<'a, Result<Answer, StoreError>> {
         let operation = request.single().map(|it| it.operation);
-        let answers = self.charged.count(operation, self.process.apply(request));
+        let answers =
+            self.charged.count(operation, &self.process.host.time, self.process.apply(request));
         Applied::later(self.process.gated(answers))
     }
 

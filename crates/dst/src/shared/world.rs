@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::{
     library::Library,
     plan::{Action, FaultKind, Shared, plan},
-    process::{KeyRequest, Process},
+    process::{DEADLINE, KeyRequest, Process},
 };
 use crate::{
     check::Checks,
@@ -68,9 +68,6 @@ impl plan::World for Shared {
         (1..self.processes).map(fewer).collect()
     }
 }
-
-/// The deadline of an operation, in milliseconds: the default of the store.
-const DEADLINE: u64 = 15;
 
 /// Runs a plan of processes that share servers.
 pub(super) fn run(plan: &Plan<Shared>, output: Output) -> Result<RunOutcome> {

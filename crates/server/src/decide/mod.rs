@@ -193,7 +193,7 @@ impl Decider {
     }
 
     /// As [`decide_queued`](Self::decide_queued), for an operation on the units of one key in a store that answers later.
-    /// If the future is dropped before the answer is there, what it charges is returned.
+    /// If the future is dropped before the answer is there, what it reserves is returned.
     pub(crate) async fn decide_cancellable(
         &self,
         key: &[u8],

@@ -11,7 +11,7 @@ use sluicegate_core::Clock as _;
 use sluicegate_memory::{limit_free_memory, release_free_memory};
 use tokio::{
     task::spawn_blocking,
-    time::{MissedTickBehavior, interval, sleep, timeout},
+    time::{Instant, MissedTickBehavior, interval, sleep, timeout},
 };
 
 use self::{
@@ -42,6 +42,8 @@ use crate::{
 
 /// The pause after a failed accept, which would fail again at once while descriptors are exhausted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+/// The time between two lines of the log about rejected clients.
+const REJECTING: Duration = Duration::from_secs(60);
 /// How long the store may take for the units of leases that are given back at the end.
 const CLOSE_STORE: Duration = Duration::from_secs(2);
 
@@ -185,7 +187,7 @@ impl Server {
             );
         }
 
-        let (mut full, mut failing) = (false, false);
+        let (mut rejecting, mut failing) = (None, false);
         let mut upkeep = interval(UPKEEP);
         upkeep.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -199,7 +201,7 @@ impl Server {
                 accepted = listeners.accept() => match accepted {
                     Ok(accepted) => {
                         failing = false;
-                        full = admit(accepted, &parts, (&protocols, &workers), full);
+                        admit(accepted, &parts, (&protocols, &workers), &mut rejecting);
                     }
                     Err(error) => {
                         parts.stats.accepting.errors.add();
@@ -212,7 +214,7 @@ impl Server {
             }
         }
 
-        listeners.close(|client| full = admit(client, &parts, (&protocols, &workers), full));
+        listeners.close(|client| admit(client, &parts, (&protocols, &workers), &mut rejecting));
         tracing::info!(clients = parts.clients.len(), "stopping");
         workers.stop().await;
         drop(watching);
@@ -233,13 +235,13 @@ impl Server {
     }
 }
 
-/// Hands a client to a worker. `true`: it was rejected, because there are too many. `full`: the previous one was, too.
+/// Hands a client to a worker, unless there are too many. `rejecting`: when the log last said so.
 fn admit(
     accepted: AcceptedClient,
     parts: &Parts,
     (protocols, workers): (&[ServedProtocol], &Workers),
-    full: bool,
-) -> bool {
+    rejecting: &mut Option<Instant>,
+) {
     let AcceptedClient { protocol, socket, address } = accepted;
     let ServedProtocol { protocol: kind, tls, .. } = &protocols[protocol];
     let Some(permit) = parts.clients.try_admit(kind, address, parts.decider.now()) else {
@@ -247,16 +249,16 @@ fn admit(
         if tls.is_none() {
             socket.write_and_close(kind.rejection);
         }
-        if !full {
+        if rejecting.is_none_or(|at| at.elapsed() >= REJECTING) {
+            *rejecting = Some(Instant::now());
             tracing::warn!(
                 max_clients = parts.clients.max,
                 "rejecting clients: the limit of connections is reached"
             );
         }
-        return true;
+        return;
     };
     workers.serve(protocol, socket, permit);
-    false
 }
 
 /// Returns freed memory to the system after clients have released much of it.
