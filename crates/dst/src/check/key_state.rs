@@ -134,7 +134,9 @@ impl KnownDenial {
             _ => false,
         };
         (self.number, &self.policy, self.cost) == (it.number, it.policy, it.cost)
-            && it.event < self.dropped
+            // Many answers under several policies may arrive together. Which of their denials the process has forgotten is
+            // open, as long as the denial still holds.
+            && (it.event < self.dropped || it.by_oracle)
             && begin < self.sent + holds.map_or(max_age, |it| it.min(max_age))
             && retry
             && is_within(it.decision.reset_after, self.decision.reset_after)
