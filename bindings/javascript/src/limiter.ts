@@ -221,6 +221,7 @@ export class Limiter {
   }
 
   async #hold(holds: readonly Keyed[], { ttl, id, timeout = 0, signal, renew = false }: HoldOptions): Promise<Hold> {
+    if (typeof renew !== "boolean") throw new OperationError(`invalid renew \`${shown(renew)}\`: expected true or false`);
     const { distinct: keys, indices, places } = this.#distinct(holds);
     const bytes = id === undefined ? crypto.getRandomValues(new Uint8Array(16)) : idBytes(id);
     const operation: Operation = { code: Code.Hold, cost: 0, span: ttl === undefined ? -1 : ttlMicros(ttl), id: bytes };
@@ -383,5 +384,6 @@ function closed(): never {
 }
 
 function waiting(timeout: number, { jitter = 0, signal }: { jitter?: number; signal?: AbortSignal | undefined }): Waiting {
+  if (signal !== undefined && !(signal instanceof AbortSignal)) throw new OperationError(`invalid signal \`${shown(signal)}\`: expected an AbortSignal`);
   return { timeoutUs: micros("timeout", timeout), jitterUs: micros("jitter", jitter), signal, mayBeOpen: false };
 }
