@@ -368,8 +368,6 @@ marks! {
     CommandsComeBehindWaitingOne,
     /// An idle client is closed.
     IdleClientIsClosed,
-    /// A long command is rejected, because there is no memory for it.
-    LongCommandHasNoMemory,
     /// A pipeline ends with an invalid command.
     ProtocolErrorBehindCommands,
     /// So many replies are pending that they are sent before the next command runs.

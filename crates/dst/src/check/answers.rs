@@ -11,8 +11,8 @@ use sluicegate_core::{
 use super::{
     checks::{CheckState, Checks, RECOVERY},
     key_state::{
-        Allowance, Application, AppliedMultiKey, CheckedKey, FallbackStates, KeysWithCosts, Kind,
-        KnownDenial, RepeatedDenial,
+        Allowance, Application, AppliedMultiKey, CheckedKey, KeysWithCosts, Kind, KnownDenial,
+        RepeatedDenial,
     },
 };
 use crate::{oracle::on_key, time::HostClock};
@@ -289,7 +289,7 @@ impl CheckedKey {
         let states = self.fallbacks.entry(number).or_default();
         if answered.kind == Kind::Other("reset", 0) {
             // Under any policy.
-            *states = FallbackStates::default();
+            states.reset(answered.readings.0);
         } else if let OnError::Local(_) = answered.policy.settings().on_error {
             states.replied(answered.readings.1, reply.decision);
         }

@@ -168,6 +168,13 @@ impl FallbackStates {
         self.replies.push((now, decision));
     }
 
+    /// The key is reset by an operation that was sent then. Replies since then may have been reported after it.
+    pub(super) fn reset(&mut self, sent: Timestamp) {
+        let mut replies = mem::take(&mut self.replies);
+        replies.retain(|(at, _)| *at >= sent);
+        *self = Self { replies, ..Self::default() };
+    }
+
     /// The decision of the oracle in one of the states, if the fallback cannot have decided like this.
     pub(super) fn decided(
         &mut self,

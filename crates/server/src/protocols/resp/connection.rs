@@ -170,7 +170,6 @@ impl<'a> Connection<'a> {
                     Ok(0) => return Ok(()),
                     Ok(count) => self.turn += count,
                     Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
-                        reached!(LongCommandHasNoMemory);
                         self.reject(NO_MEMORY);
                         return Ok(());
                     }
