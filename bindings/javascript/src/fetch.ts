@@ -43,8 +43,10 @@ export function pacedFetch(limiter: Limiter, policy: PolicyLike, options: PacedO
   known("option", options, ["key", "timeout", "retries", "maxPause", "fetch"]);
   const { key = (request) => new URL(request.url).hostname, timeout = 30_000, retries = 2, maxPause = 3_600_000 } = options;
   for (const [name, value, most] of [["timeout", timeout, DAY_MS], ["retries", retries, 1000], ["maxPause", maxPause, DAY_MS]] as const) {
-    const isWhole = name !== "retries" || Number.isInteger(value);
-    if (!(typeof value === "number" && isWhole && value >= 0 && value <= most)) throw new SettingsError(`invalid ${name} \`${shown(value)}\`: expected 0 to ${most}`);
+    const isWhole = name === "retries";
+    if (!(typeof value === "number" && (!isWhole || Number.isInteger(value)) && value >= 0 && value <= most)) {
+      throw new SettingsError(`invalid ${name} \`${shown(value)}\`: expected ${isWhole ? "a whole number from " : ""}0 to ${most}`);
+    }
   }
   setting("key", key, typeof key === "function", "a function of the request, such as `(request) => request.url`");
   setting("fetch", options.fetch, typeof options.fetch === "function", "a function");

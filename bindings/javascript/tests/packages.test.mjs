@@ -257,7 +257,7 @@ describe("fetch", () => {
     named("invalid policy `concurrency:3/1m`: expected one without `concurrency`, whose units are held", limiter, "concurrency:3/1m");
     named("missing limiter", undefined, "gcra:1/1s");
     named('invalid timeout `"5s"`: expected 0 to 86400000', limiter, "gcra:1/1s", { timeout: "5s" });
-    named("invalid retries `1.5`: expected 0 to 1000", limiter, "gcra:1/1s", { retries: 1.5 });
+    named("invalid retries `1.5`: expected a whole number from 0 to 1000", limiter, "gcra:1/1s", { retries: 1.5 });
     named('invalid key `"host"`: expected a function', limiter, "gcra:1/1s", { key: "host" });
     named("unknown option `maxRetries`", limiter, "gcra:1/1s", { maxRetries: 1 });
   });

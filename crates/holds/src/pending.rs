@@ -195,23 +195,21 @@ impl<S: Store + ?Sized> PendingRequest<S> {
 
     /// Sends the operations of the present step.
     async fn apply(&mut self) -> Result<Answer, S::Error> {
-        if let Some(operation) = self.waiter.unit_operation() {
-            let (PendingKey { key, policy }, runtime) = (&self.keys[0], self.runtime.as_ref());
-            return apply_cancellable(&self.store, key, policy, operation, runtime).await;
-        }
-        let Self { store, keys, guards, waiter, .. } = self;
+        let Self { store, keys, guards, waiter, runtime, .. } = self;
         let keyed = keys.iter().enumerate().map(|(index, it)| KeyedOperation {
             key: &it.key,
             policy: &it.policy,
             operation: waiter.operation(index),
         });
         let operations: SmallVec<[_; 1]> = keyed.collect();
-        let request = match operations[..] {
-            [one] => one.into(),
-            _ => Request::all(&operations).expect("they are peeks, or holds under one id"),
-        };
         let opens = operations[0].operation.id().is_some();
-        let applied = store.apply(request);
+        let applied = match operations[..] {
+            [one] => apply_cancellable(store, one, runtime.as_ref()),
+            _ => {
+                let all = Request::all(&operations);
+                store.apply(all.expect("they are peeks, or holds under one id"))
+            }
+        };
         if opens {
             // The store may make the hold from now on.
             let is_later = matches!(applied, Applied::Later(_));
@@ -257,43 +255,48 @@ impl<S: Store + ?Sized> fmt::Debug for PendingRequest<S> {
 
 // Units that were taken for a request that is cancelled.
 
-/// Applies `operation` for a request that may be dropped. If the future is dropped before the answer of the store is there,
-/// a task of `runtime` waits for the answer, and returns the units if they are reserved for a time to come: until then, none
-/// of them has drained, and a refund gives back no unit of another request. Other units stay charged.
+/// Applies an operation for a request that may be dropped. If the future of one that reserves units is dropped before the
+/// answer of the store is there, a task of `runtime` waits for the answer, and returns the units if their time is to come:
+/// until then, none of them has drained, and a refund gives back no unit of another request. Other units stay charged.
 ///
 /// # Errors
 /// As [`Store::apply`].
-pub async fn apply_cancellable<S: Store + ?Sized + 'static>(
-    store: &Arc<S>,
-    key: &[u8],
-    policy: &PreparedPolicy,
-    operation: Operation<'static>,
+pub fn apply_cancellable<'a, S: Store + ?Sized + 'static>(
+    store: &'a Arc<S>,
+    one: KeyedOperation<'a>,
     runtime: Option<&Handle>,
-) -> Result<Answer, S::Error> {
-    let applied = match store.apply(Request::one(key, policy, operation)) {
-        Applied::Now(result) => return result,
-        later @ Applied::Later(_) => later,
+) -> Applied<'a, Result<Answer, S::Error>> {
+    let applied = store.apply(one.into());
+    let (Applied::Later(_), Some((operation, cost))) = (&applied, reservation(one)) else {
+        return applied;
     };
-    let reserves = match operation {
-        Operation::Reserve { .. } => true,
-        Operation::Take(_) => policy.policy().limits().iter().any(Limit::is_queue),
-        _ => false,
-    };
-    if !reserves || !policy.policy().can_reserve() {
-        return applied.await;
-    }
     // It has not begun.
     drop(applied);
-    let (store, key) = (Arc::clone(store), PendingKey::new(key, policy));
-    let answer: Sent<S> = Box::pin(async move {
+    let (store, key) = (Arc::clone(store), PendingKey::new(one.key, one.policy));
+    let sent: Sent<S> = Box::pin(async move {
         let result = store.apply(Request::one(&key.key, &key.policy, operation)).await;
         (result, store, key)
     });
-    let (sent, runtime) = (Instant::now(), runtime.cloned());
-    let mut unanswered = Unanswered { answer: Some(answer), operation, sent, runtime };
-    let (result, ..) = unanswered.answer.as_mut().expect("it is taken below").await;
-    unanswered.answer = None;
-    result
+    let runtime = runtime.cloned();
+    let mut unanswered = Unanswered { answer: Some(sent), cost, sent: Instant::now(), runtime };
+    Applied::later(async move {
+        let (result, ..) = unanswered.answer.as_mut().expect("it is taken below").await;
+        drop(unanswered.answer.take());
+        result
+    })
+}
+
+/// An operation that may reserve units for a time to come, and its cost.
+fn reservation(one: KeyedOperation<'_>) -> Option<(Operation<'static>, u32)> {
+    let policy = one.policy.policy();
+    let reserved = match one.operation {
+        Operation::Reserve { cost, max_wait } => (Operation::Reserve { cost, max_wait }, cost),
+        Operation::Take(cost) if policy.limits().iter().any(Limit::is_queue) => {
+            (Operation::Take(cost), cost)
+        }
+        _ => return None,
+    };
+    policy.can_reserve().then_some(reserved)
 }
 
 /// An answer with what returns its units.
@@ -302,7 +305,7 @@ type Sent<S> = BoxFuture<'static, (Result<Answer, <S as Store>::Error>, Arc<S>, 
 struct Unanswered<S: Store + ?Sized + 'static> {
     /// `None` once it is there.
     answer: Option<Sent<S>>,
-    operation: Operation<'static>,
+    cost: u32,
     sent: Instant,
     runtime: Option<Handle>,
 }
@@ -310,10 +313,7 @@ struct Unanswered<S: Store + ?Sized + 'static> {
 impl<S: Store + ?Sized + 'static> Drop for Unanswered<S> {
     fn drop(&mut self) {
         let (Some(answer), Some(runtime)) = (self.answer.take(), &self.runtime) else { return };
-        let sent = self.sent;
-        let (Operation::Take(cost) | Operation::Reserve { cost, .. }) = self.operation else {
-            return;
-        };
+        let (cost, sent) = (self.cost, self.sent);
         runtime.spawn(async move {
             let (Ok(answer), store, PendingKey { key, policy }) = answer.await else { return };
             // The refund takes about as long as the operation did.

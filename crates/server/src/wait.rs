@@ -106,13 +106,7 @@ impl WaitingRequest {
             [one] if self.is_single => (*one).into(),
             all => Request::all(all)?,
         };
-        let answer = match self.waiter.unit_operation() {
-            Some(operation) if !decider.is_local() => {
-                let KeyedOperation { key, policy, .. } = operations[0];
-                decider.decide_cancellable(key, policy, operation, now).await
-            }
-            _ => decider.decide_queued(request, now).await,
-        };
+        let answer = decider.decide_queued(request, now).await;
         if answer.is_err() {
             decider.wake(request, &answer);
         }
@@ -140,8 +134,8 @@ pub(crate) enum Failure {
 /// The answer to a request once it passes, or a denial once it cannot pass in time. It is denied
 /// immediately when `stopping` turns true.
 ///
-/// Dropping the future cancels the request: nothing stays charged, unless a hold or a request for several keys was just
-/// sent to a store that answers later.
+/// Dropping the future cancels the request: what it has reserved is returned. Of an operation that was just sent to a store
+/// that answers later, a hold and units that could be used at once stay.
 pub(crate) async fn wait(
     decider: &Decider,
     waiting: &mut WaitingRequest,

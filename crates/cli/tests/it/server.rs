@@ -259,6 +259,38 @@ fn hostile_clients_are_logged_once_a_minute() {
 
 #[cfg(unix)]
 #[test]
+fn rejected_clients_are_logged_once_a_minute() {
+    use std::{
+        io::{Read, Write},
+        net::TcpStream,
+    };
+
+    let server = Server::start(&["--max-clients", "1"]);
+    let address = server.address.strip_prefix("resp://").unwrap();
+    let answer = || {
+        let mut peer = TcpStream::connect(address).unwrap();
+        let mut first = [0];
+        // A connection that is rejected may be reset.
+        let _ = peer.write_all(b"PING\r\n");
+        let _ = peer.read(&mut first);
+        (peer, first[0])
+    };
+    for _ in 0..5 {
+        // The previous client may be connected still.
+        let admitted = loop {
+            if let (peer, b'+') = answer() {
+                break peer;
+            }
+        };
+        assert_ne!(answer().1, b'+', "it is rejected");
+        drop(admitted);
+    }
+    let log = server.stop("-TERM");
+    assert_eq!(warnings(&log, "rejecting clients"), 1, "{log}");
+}
+
+#[cfg(unix)]
+#[test]
 fn serve_signal_stops_it_gracefully() {
     for signal in ["-TERM", "-INT"] {
         let log = Server::start(&[]).stop(signal);

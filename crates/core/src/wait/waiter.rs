@@ -259,16 +259,6 @@ impl<K> Waiter<K> {
         }
     }
 
-    /// The operation of [`Step::Apply`], if the request takes units of one key.
-    #[must_use]
-    pub fn unit_operation(&self) -> Option<Operation<'static>> {
-        match &self.state {
-            State::Single(waiter) => waiter.operation(),
-            State::InQueue(operation) if self.is_single && self.hold.is_none() => *operation,
-            _ => None,
-        }
-    }
-
     /// The take or the hold of a key.
     #[must_use]
     pub fn attempted(&self, index: usize) -> Operation<'_> {

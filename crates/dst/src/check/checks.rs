@@ -155,7 +155,7 @@ impl Checks {
         state.keys.values().map(|key| key.held_until).max().unwrap_or_default()
     }
 
-    /// A process sets up a connection to a node of a cluster until then. Requests that wait for it may miss their deadlines
+    /// A process sets up a connection to a server or a node of a cluster until then. Requests that wait for it may miss their deadlines
     /// without a fault: each connection takes three round trips of up to two milliseconds.
     pub(crate) fn connects(&self, process: usize, until: u64, is_of_cluster: bool) {
         let state = &mut *self.state.lock();

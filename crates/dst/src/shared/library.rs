@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{
     plan::{PermitEnd, PermitPlan},
-    process::{Charged, CheckedStore, DEADLINE, Moment, Process},
+    process::{CheckedStore, DEADLINE, Moment, Process, Record},
 };
 use crate::check::FinishedWait;
 
@@ -30,8 +30,7 @@ type Shapers = BTreeMap<Vec<u8>, Arc<Shaper<u64>>>;
 pub(super) struct Library {
     process: Process,
     limiter: Limiter,
-    /// What the store below has seen.
-    charged: Arc<Charged>,
+    record: Arc<Record>,
     ended_permits: Arc<Mutex<EndedPermits>>,
     shapers: Arc<Mutex<Shapers>>,
     /// Requests and permits that have not ended.
@@ -43,7 +42,7 @@ impl Library {
         let store = CheckedStore::new(process);
         Self {
             process: process.clone(),
-            charged: store.charged(),
+            record: store.record(),
             limiter: Limiter::new(store),
             ended_permits: Arc::default(),
             shapers: Arc::default(),
@@ -103,17 +102,17 @@ impl Library {
         let this = self.clone();
         self.spawn(async move {
             let store = CheckedStore::new(&this.process);
-            let charged = store.charged();
+            let record = store.record();
             let limiter = Limiter::new(store);
             let waits = limiter.until_ready(&key, &policy, cost, Duration::from_millis(span));
             if timeout(Duration::from_millis(after), waits).await.is_ok() {
                 return;
             }
             // After an answer, the refund begins within this millisecond.
-            let mut looks = [None, charged.units()];
+            let mut looks = [None, record.reserved()];
             while looks[0] != looks[1] || looks[1].is_none() {
                 sleep(Duration::from_millis(1)).await;
-                looks = [looks[1], charged.units()];
+                looks = [looks[1], record.reserved()];
             }
             let units = looks[1].unwrap_or_default();
             if units > 0 {
@@ -218,8 +217,7 @@ impl Library {
 
     /// The renewals of a permit go on, whether or not one of them fails, until the hold is over.
     fn check_renewed(&self, id: &[u8], ttl: u64, taken: Moment, now: Moment) {
-        let Some(last) = self.charged.renewed(id).unwrap_or(Some(taken.millis)) else { return };
-        let pause = now.millis - last;
+        let pause = now.millis.saturating_sub(self.record.renewed(id).unwrap_or(taken.millis));
         if now.closed_for == taken.closed_for && pause > ttl / 3 + 2 * DEADLINE {
             self.process.checks().violation(format_args!(
                 "holds: the permit {} of {ttl} ms is not renewed for {pause} ms",

@@ -546,18 +546,18 @@ impl<T> Future for Gated<'_, T> {
 #[derive(Debug)]
 pub(super) struct CheckedStore {
     process: Process,
-    /// What the operations on one key have charged.
-    charged: Arc<Charged>,
+    record: Arc<Record>,
 }
 
-/// Units that the answers of a store have reserved for a time to come, and no refund has returned; and its renewals.
+/// What the operations on one key have done in a store.
 #[derive(Debug, Default)]
-pub(super) struct Charged {
-    units: AtomicI64,
+pub(super) struct Record {
+    /// Units that are reserved for a time to come, and that no refund has returned.
+    reserved: AtomicI64,
     /// Operations that are not answered yet.
     open: AtomicUsize,
-    /// When the last renewal of a hold ended, in milliseconds. `None` once the hold is over.
-    renewed: Mutex<BTreeMap<Vec<u8>, Option<u64>>>,
+    /// When the last renewal of a hold ended, in milliseconds. `u64::MAX` once the hold is over.
+    renewed: Mutex<BTreeMap<Vec<u8>, u64>>,
 }
 
 /// An operation that is not answered yet. It may be dropped.
@@ -578,33 +578,33 @@ impl Drop for Open<'_> {
 
 impl CheckedStore {
     pub(super) fn new(process: &Process) -> Self {
-        Self { process: process.clone(), charged: Arc::default() }
+        Self { process: process.clone(), record: Arc::default() }
     }
 
-    pub(super) fn charged(&self) -> Arc<Charged> {
-        Arc::clone(&self.charged)
+    pub(super) fn record(&self) -> Arc<Record> {
+        Arc::clone(&self.record)
     }
 }
 
-impl Charged {
-    /// When a hold was renewed, if it was, or that it is over.
-    pub(super) fn renewed(&self, id: &[u8]) -> Option<Option<u64>> {
+impl Record {
+    /// When the last renewal of a hold ended, in milliseconds; never again once it is over. `None` if there was none.
+    pub(super) fn renewed(&self, id: &[u8]) -> Option<u64> {
         self.renewed.lock().get(id).copied()
     }
 
-    /// The units, once all operations are answered.
-    pub(super) fn units(&self) -> Option<i64> {
-        (self.open.load(Ordering::Relaxed) == 0).then(|| self.units.load(Ordering::Relaxed))
+    /// The units that are reserved, once all operations are answered.
+    pub(super) fn reserved(&self) -> Option<i64> {
+        (self.open.load(Ordering::Relaxed) == 0).then(|| self.reserved.load(Ordering::Relaxed))
     }
 
-    async fn count(
+    async fn observe(
         &self,
         operation: Option<Operation<'_>>,
         time: &VirtualTime,
         answers: impl Future<Output = Result<Answer, StoreError>>,
     ) -> Result<Answer, StoreError> {
         if let Some(Operation::Refund(cost)) = operation {
-            self.units.fetch_sub(cost.into(), Ordering::Relaxed);
+            self.reserved.fetch_sub(cost.into(), Ordering::Relaxed);
         }
         let open = Open::new(&self.open);
         let sent = time.millis();
@@ -613,7 +613,8 @@ impl Charged {
         let took = Duration::from_millis(time.millis() - sent);
         if let Some(Operation::Renew { id, .. }) = operation {
             let is_over = result.as_ref().is_ok_and(|it| !it.allowed());
-            self.renewed.lock().insert(id.to_vec(), (!is_over).then(|| time.millis()));
+            let at = if is_over { u64::MAX } else { time.millis() };
+            self.renewed.lock().insert(id.to_vec(), at);
         }
         if let (Ok(answer), Some(Operation::Take(cost) | Operation::Reserve { cost, .. })) =
             (&result, operation)
@@ -621,7 +622,7 @@ impl Charged {
             // Longer than a refund takes.
             && answer.delay() > 2 * took + Duration::from_millis(2)
         {
-            self.units.fetch_add(cost.into(), Ordering::Relaxed);
+            self.reserved.fetch_add(cost.into(), Ordering::Relaxed);
         }
         result
     }
@@ -633,7 +634,7 @@ impl Store for CheckedStore {
     fn apply<'a>(&'a self, request: core::Request<'a>) -> Applied<'a, Result<Answer, StoreError>> {
         let operation = request.single().map(|it| it.operation);
         let answers =
-            self.charged.count(operation, &self.process.host.time, self.process.apply(request));
+            self.record.observe(operation, &self.process.host.time, self.process.apply(request));
         Applied::later(self.process.gated(answers))
     }
 

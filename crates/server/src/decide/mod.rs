@@ -158,7 +158,7 @@ impl Decider {
         request: Request<'a>,
         now: Timestamp,
     ) -> Applied<'a, Result<Answer, StoreError>> {
-        let future = match self.decide_queued(request, now) {
+        let future = match self.decide_without_wake(request, now) {
             Applied::Now(answer) => {
                 self.wake(request, &answer);
                 return Applied::Now(answer);
@@ -172,10 +172,23 @@ impl Decider {
         })
     }
 
-    /// Decides a request that waits, which wakes others itself. A blocked key opens no holds, but settles those that are
-    /// open; it denies all keys of its request.
-    #[inline]
+    /// Decides a request that waits: it wakes others itself, and may be dropped.
     pub(crate) fn decide_queued<'a>(
+        &'a self,
+        request: Request<'a>,
+        now: Timestamp,
+    ) -> Applied<'a, Result<Answer, StoreError>> {
+        match request.single() {
+            Some(it) if self.blocked(&it, now).is_none() => {
+                call_at(now, || apply_cancellable(&self.store, it, self.runtime.as_ref()))
+            }
+            _ => self.decide_without_wake(request, now),
+        }
+    }
+
+    /// Decides a request. A blocked key opens no holds, but settles those that are open; it denies all keys of its request.
+    #[inline]
+    fn decide_without_wake<'a>(
         &'a self,
         request: Request<'a>,
         now: Timestamp,
@@ -190,22 +203,6 @@ impl Decider {
             }
             None => call_at(now, || self.store.apply(request)),
         }
-    }
-
-    /// As [`decide_queued`](Self::decide_queued), for an operation on the units of one key in a store that answers later.
-    /// If the future is dropped before the answer is there, what it reserves is returned.
-    pub(crate) async fn decide_cancellable(
-        &self,
-        key: &[u8],
-        policy: &PreparedPolicy,
-        operation: Operation<'static>,
-        now: Timestamp,
-    ) -> Result<Answer, StoreError> {
-        if let Some(answer) = self.blocked(&KeyedOperation { key, policy, operation }, now) {
-            return Ok(answer);
-        }
-        request_clock::set(now);
-        apply_cancellable(&self.store, key, policy, operation, self.runtime.as_ref()).await
     }
 
     fn has_blocked(&self, request: Request<'_>, now: Timestamp) -> bool {
@@ -223,7 +220,7 @@ impl Decider {
         let mut each = Vec::with_capacity(operations.len());
         for &KeyedOperation { key, policy, operation } in operations {
             let peek = Request::one(key, policy, Operation::Peek(operation.cost()));
-            each.push(self.decide_queued(peek, now).await?.decision);
+            each.push(self.decide_without_wake(peek, now).await?.decision);
         }
         let answer = Answer::of_all(each, self.block_source());
         answer.ok_or_else(|| RequestError::MissingKey.into())
