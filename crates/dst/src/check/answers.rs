@@ -176,7 +176,7 @@ impl Checks {
                 *key.requested.entry((process, kind)).or_default() += 1;
             }
             if !is_alone {
-                key.fallbacks.entry(number).or_default().are_known = false;
+                key.fallbacks.entry(number).or_default().requested_with_others();
             }
         }
         event
@@ -285,8 +285,11 @@ impl CheckedKey {
                 && it.policy == *policy
                 && reply.is_some_and(|reply| reply.decision == it.decision);
         }
-        let Some(reply) = reply else { return };
         let states = self.fallbacks.entry(number).or_default();
+        if !answered.is_alone {
+            states.answered_with_others();
+        }
+        let Some(reply) = reply else { return };
         if answered.kind == Kind::Other("reset", 0) {
             // Under any policy.
             states.reset(answered.readings.0);
@@ -548,7 +551,7 @@ impl Checks {
         let event = state.event();
         for it in operations {
             if let Some(key) = state.keys.get_mut(it.key) {
-                key.fallbacks.entry(number).or_default().are_known = false;
+                key.fallbacks.entry(number).or_default().requested_with_others();
             }
         }
         if !matches!(operations, [KeyedOperation { operation: Operation::Take(_), .. }, ..]) {
@@ -567,10 +570,7 @@ impl Checks {
     /// A client got an answer about several keys.
     pub(crate) fn answered_multi_key(&self, answered: &AnsweredMultiKey<'_>) {
         let now = self.time.millis();
-        if answered.result.as_ref().map_or(true, |answer| answer.source == Source::Fallback) {
-            let state = &mut *self.state.lock();
-            answered.nodes.iter().for_each(|node| state.notice(now, answered.process, *node));
-        }
+        self.state.lock().noticed_multi_key(now, answered);
         let took = now - answered.sent;
         // Refunds after a denial have a deadline of their own.
         let deadlines = if answered.in_turn { 2 } else { 1 };
@@ -666,6 +666,18 @@ impl Checks {
 }
 
 impl CheckState {
+    /// A client got an answer about several keys, perhaps because nodes did not answer.
+    fn noticed_multi_key(&mut self, now: u64, answered: &AnsweredMultiKey<'_>) {
+        for it in answered.operations {
+            if let Some(key) = self.keys.get_mut(it.key) {
+                key.fallbacks.entry(answered.number).or_default().answered_with_others();
+            }
+        }
+        if answered.result.as_ref().map_or(true, |answer| answer.source == Source::Fallback) {
+            answered.nodes.iter().for_each(|node| self.notice(now, answered.process, *node));
+        }
+    }
+
     /// The error in an answer from the cache, if there is one: a denial of one key or more, while the others count as unused.
     pub(super) fn check_cached(
         &self,

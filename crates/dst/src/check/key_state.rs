@@ -154,12 +154,14 @@ pub(super) struct FallbackStates {
     replies: Vec<(Timestamp, Decision)>,
     /// Whether the states are known.
     pub(super) are_known: bool,
+    /// Operations that are decided with others, and have no answer yet: when they are decided is open.
+    open: usize,
 }
 
 impl Default for FallbackStates {
     fn default() -> Self {
         let (states, replies) = (vec![OracleSubject::default()], Vec::new());
-        Self { states, replies, are_known: true }
+        Self { states, replies, are_known: true, open: 0 }
     }
 }
 
@@ -168,11 +170,22 @@ impl FallbackStates {
         self.replies.push((now, decision));
     }
 
+    /// An operation was sent that is decided with others.
+    pub(super) fn requested_with_others(&mut self) {
+        self.open += 1;
+        self.are_known = false;
+    }
+
+    /// It was answered.
+    pub(super) fn answered_with_others(&mut self) {
+        self.open = self.open.saturating_sub(1);
+    }
+
     /// The key is reset by an operation that was sent then. Replies since then may have been reported after it.
     pub(super) fn reset(&mut self, sent: Timestamp) {
         let mut replies = mem::take(&mut self.replies);
         replies.retain(|(at, _)| *at >= sent);
-        *self = Self { replies, ..Self::default() };
+        *self = Self { replies, are_known: self.open == 0, open: self.open, ..Self::default() };
     }
 
     /// The decision of the oracle in one of the states, if the fallback cannot have decided like this.

@@ -1,10 +1,21 @@
 //! Commands that a server executes after the client has given up waiting (RELIABILITY 57).
 
-use std::time::Duration;
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
-use futures_util::future::join_all;
-use sluicegate_core::{KeyedOperation, Operation, PreparedPolicy, Request, Source, Store};
-use sluicegate_redis::{Options, RedisStore};
+use futures_util::{FutureExt as _, future::join_all};
+use sluicegate_core::{
+    BoxFuture, Clock as _, KeyedOperation, Operation, PreparedPolicy, Request, Source, Store,
+    Timestamp,
+};
+use sluicegate_memory::SystemClock;
+use sluicegate_redis::{Connection, Environment, Options, RedisStore};
 use sluicegate_testing::{Engine, Server, now, size};
 
 use crate::servers::{eventually_true, pass};
@@ -89,5 +100,62 @@ async fn stopped_server_executes_little_late() {
         // On a busy machine a pipeline may also be late for another reason, and is then counted too.
         late.sort_unstable();
         assert!(late[late.len() / 2] <= 40, "{late:?}");
+    }
+}
+
+/// The system, with a clock that a test advances.
+#[derive(Debug)]
+struct System {
+    clock: SystemClock,
+    ahead: AtomicU64,
+}
+
+impl Environment for System {
+    fn now(&self) -> Timestamp {
+        self.clock.now() + Duration::from_millis(self.ahead.load(Ordering::Relaxed))
+    }
+
+    fn random(&self) -> u64 {
+        0
+    }
+
+    fn spawn(&self, task: BoxFuture<'static, ()>) {
+        tokio::spawn(task);
+    }
+
+    fn connect(
+        &self,
+        host: &str,
+        port: u16,
+    ) -> BoxFuture<'static, io::Result<Box<dyn Connection>>> {
+        let address = (host.to_owned(), port);
+        Box::pin(async move {
+            let stream = tokio::net::TcpStream::connect(address).await?;
+            Ok(Box::new(stream) as Box<dyn Connection>)
+        })
+    }
+}
+
+/// The replies to requests that were dropped are not recorded, so that a connection that works looks as if it had stalled.
+#[tokio::test]
+async fn dropped_requests_do_not_hold_back_the_next_one() {
+    let server = Server::start(Engine::Redis70);
+    let policy: PreparedPolicy = "gcra:100000000/365d".parse().unwrap();
+    let system = Arc::new(System { clock: SystemClock::new(), ahead: AtomicU64::new(0) });
+    let mut options = Options::default();
+    // The store itself probes its server once a second.
+    options.deadline = Duration::from_millis(700);
+    options.environment = Some(Arc::clone(&system) as Arc<dyn Environment>);
+    let store = RedisStore::connect_with(&server.url(), options).await.unwrap();
+    assert!(store.take(b"k", &policy, 1).await.unwrap().allowed());
+    for round in 0..5 {
+        for ahead in [100, 3] {
+            let dropped = store.take(b"k", &policy, 1).into_future().now_or_never();
+            assert!(dropped.is_none(), "a reply in no time");
+            system.ahead.fetch_add(ahead, Ordering::Relaxed);
+            // The first one sends a `PING`, and the second one too soon after it for another.
+            let answer = store.take(b"k", &policy, 1).await.unwrap();
+            assert_eq!(answer.source, Source::Store, "round {round}, {ahead} ms later: {answer:?}");
+        }
     }
 }
