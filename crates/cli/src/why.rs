@@ -408,7 +408,7 @@ impl LimitDenial {
         let Self { cost, capacity, remaining, .. } = self;
         let waited = match (self.max_wait, self.is_stopped) {
             (None, _) => String::new(),
-            (Some(wait), false) => format!(", and waited for up to {}", span(wait)),
+            (Some(wait), false) => format!(" with a timeout of {}", span(wait)),
             (Some(wait), true) => {
                 format!(" within {}, and waited until the server stopped", span(wait))
             }

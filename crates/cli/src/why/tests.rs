@@ -115,7 +115,7 @@ fn sentence_describes_each_denial() {
         (
             sentence(&json!({"operation": "hold", "held": 12, "max_wait_us": 20_000})),
             "the limit denied key `user7`: 30 of 30 units of `gcra:30/1m` were in use, 12 of them held, \
-             and it asked to hold 1 unit, and waited for up to 20ms. It would have passed 1.8s later (at \
+             and it asked to hold 1 unit with a timeout of 20ms. It would have passed 1.8s later (at \
              2026-11-29T12:00:03.299999Z, if no other request came first), or at once with a capacity of \
              at least 31.",
         ),
