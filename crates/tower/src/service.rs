@@ -113,16 +113,17 @@ impl<S, R> Shared<S, R> {
             // `wait` applies the operation, with a key of its own.
             return CallState::waits(policy, key, cost, None);
         };
-        let (next, answer) = match result {
-            Ok(answer) => (settings.next(policy, Ok::<_, &S::Error>(&answer)), Some(answer)),
-            Err(error) => (settings.next_after_error(policy, error), None),
-        };
-        let begun = match next {
-            NextStep::Pass => CallState::Passes(self.response_headers(answer.as_ref(), policy)),
-            NextStep::Reject => {
-                CallState::Rejected(Box::new(self.reject(*head, policy, answer.as_ref())))
-            }
-            NextStep::Wait => return CallState::waits(policy, key, cost, answer),
+        // The answer stays where it is: a copy of it costs more than the decision.
+        let begun = match &result {
+            Ok(answer) => match settings.next(policy, answer) {
+                NextStep::Pass => CallState::Passes(self.response_headers(Some(answer), policy)),
+                NextStep::Reject => {
+                    CallState::Rejected(Box::new(self.reject(*head, policy, Some(answer))))
+                }
+                NextStep::Wait => return CallState::waits(policy, key, cost, result.ok()),
+            },
+            Err(error) if settings.passes(policy, Err(error)) => CallState::Passes(None),
+            Err(_) => CallState::Rejected(Box::new(self.reject(*head, policy, None))),
         };
         key.leave();
         begun

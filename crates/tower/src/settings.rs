@@ -94,32 +94,14 @@ impl Settings {
         WaitOptions::up_to(max_wait).jitter(self.jitter)
     }
 
-    /// The next step after the first result.
+    /// The next step after the first answer.
     #[inline]
-    pub(crate) fn next<E: std::error::Error + 'static>(
-        &self,
-        policy: &NamedPolicy,
-        result: Result<&Answer, &E>,
-    ) -> NextStep {
-        if let Ok(answer) = result
-            && !self.shadow
-            && self.waits(policy, answer)
-        {
+    pub(crate) fn next(&self, policy: &NamedPolicy, answer: &Answer) -> NextStep {
+        if !self.shadow && self.waits(policy, answer) {
             return NextStep::Wait;
         }
-        if self.passes(policy, result) { NextStep::Pass } else { NextStep::Reject }
-    }
-
-    /// The next step after an error of the store.
-    // A function of its own, because the observer needs the error in memory, where every answer would then be, too.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn next_after_error<E: std::error::Error + 'static>(
-        &self,
-        policy: &NamedPolicy,
-        error: E,
-    ) -> NextStep {
-        self.next(policy, Err(&error))
+        let passes = self.passes(policy, Ok::<_, &StoreError>(answer));
+        if passes { NextStep::Pass } else { NextStep::Reject }
     }
 
     /// Whether a request waits after the first answer.
