@@ -179,7 +179,8 @@ impl Limiter {
     /// arrival order and evenly spaced, those of other processes included. With other limits, this tries again after
     /// each retry time; [`Jitter`](crate::Jitter) then separates requests that wait for the same window.
     ///
-    /// A future that is dropped while it waits may have used its units.
+    /// A future that is dropped before its time has come gives its units back: a later request may then pass at the same
+    /// time as one that is already waiting. Units that it could use at once may stay in use.
     ///
     /// ```
     /// use std::time::Duration;

@@ -113,7 +113,7 @@ impl<S, R> Shared<S, R> {
             // `wait` applies the operation, with a key of its own.
             return CallState::waits(policy, key, cost, None);
         };
-        // The answer stays where it is: a copy of it costs more than the decision.
+        // The answer stays where it is: to move it costs time (ADR 40).
         let begun = match &result {
             Ok(answer) => match settings.next(policy, answer) {
                 NextStep::Pass => CallState::Passes(self.response_headers(Some(answer), policy)),

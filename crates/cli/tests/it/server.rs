@@ -6,6 +6,8 @@ use std::{
     process::{Child, ChildStderr, ChildStdout, Command, Stdio},
 };
 
+use sluicegate_testing::eventually;
+
 use crate::run::{output, run, scenarios, sluicegate};
 
 /// A server on a port of its own.
@@ -276,12 +278,10 @@ fn rejected_clients_are_logged_once_a_minute() {
         (peer, first[0])
     };
     for _ in 0..5 {
-        // The previous client may be connected still.
-        let admitted = loop {
-            if let (peer, b'+') = answer() {
-                break peer;
-            }
-        };
+        let admitted = eventually("the previous client is connected still", || match answer() {
+            (peer, b'+') => Ok(peer),
+            (_, first) => Err(first),
+        });
         assert_ne!(answer().1, b'+', "it is rejected");
         drop(admitted);
     }
