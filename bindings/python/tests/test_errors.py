@@ -430,11 +430,13 @@ def test_limit_of_zero_advises_nothing_that_is_not_in_python(call):
         call()
 
 
-async def test_call_on_no_keys_is_an_operation_error(redis_url):
+@pytest.mark.parametrize("count", [0, 9, 400])
+async def test_call_on_no_keys_or_too_many_is_an_operation_error(redis_url, count):
+    keys = [(f"key{number}", "gcra:1/1s") for number in range(count)]
     for limiter in [LOCAL, aio.Limiter.in_memory(), Limiter.connect(redis_url), aio.Limiter.connect(redis_url)]:
         for name, call in [("takes", limiter.take_all), ("holds", limiter.hold_all)]:
-            with pytest.raises(OperationError, match=f"^invalid {name}: expected at least one key$"):
-                found = call([])
+            with pytest.raises(OperationError, match=f"^invalid number of {name} `{count}`: expected 1 to 8$"):
+                found = call(keys)
                 if name == "takes":
                     await found
 

@@ -112,6 +112,9 @@ impl<'a> Operation<'a> {
     }
 }
 
+/// Maximum number of keys of one decision that a client asks for. Rules may charge more keys together.
+pub const MAX_KEYS_PER_TAKE: usize = 8;
+
 /// Operations that are no request on several keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -119,6 +122,9 @@ pub enum RequestError {
     /// There is no key.
     #[error("missing key: expected at least one")]
     MissingKey,
+    /// There are more than [`MAX_KEYS_PER_TAKE`](crate::MAX_KEYS_PER_TAKE). Holds their number.
+    #[error("invalid number of keys `{0}`: expected 1 to {MAX_KEYS_PER_TAKE}")]
+    TooManyKeys(usize),
     /// The operations differ in more than the cost, or are none that several keys can have.
     #[error(
         "invalid operations on several keys: expected only takes, only peeks, or only holds with one id and ttl"
@@ -127,6 +133,18 @@ pub enum RequestError {
 }
 
 impl RequestError {
+    /// Checks the number of keys that a client asks for at once.
+    ///
+    /// # Errors
+    /// [`MissingKey`](Self::MissingKey) or [`TooManyKeys`](Self::TooManyKeys).
+    pub const fn check_count(count: usize) -> Result<(), Self> {
+        match count {
+            0 => Err(Self::MissingKey),
+            1..=MAX_KEYS_PER_TAKE => Ok(()),
+            _ => Err(Self::TooManyKeys(count)),
+        }
+    }
+
     /// Checks operations that are to be all applied or none.
     pub(crate) fn check<'a>(
         mut operations: impl Iterator<Item = Operation<'a>>,

@@ -64,7 +64,7 @@ pub use apply::{HoldError, OperationError, apply, apply_in_place};
 pub use bytes::{MAX_DRAIN, MAX_TIME, StateError};
 pub use calendar::CalendarUnit;
 pub use counters::Counters;
-pub use decision::{Decision, Operation, Outcome, RequestError, Retry};
+pub use decision::{Decision, MAX_KEYS_PER_TAKE, Operation, Outcome, RequestError, Retry};
 pub use describe::LimitSummary;
 pub use entry::{Entry, Usage};
 
@@ -78,7 +78,7 @@ pub use parameters::LimitError;
 pub use period::parse as parse_period;
 pub use policy::{Policy, builder};
 pub use prepared_policy::{OnError, PolicySettings, PreparedPolicy, StoreId};
-pub use request::{KeyLengthError, KeyedOperation, MAX_KEY, MAX_KEYS_PER_TAKE, Request};
+pub use request::{KeyLengthError, KeyedOperation, MAX_KEY, Request};
 pub use share::Share;
 pub use spelling::{any_of, closest, one_of};
 pub use store::{AsStore, ReadEntry, Store};

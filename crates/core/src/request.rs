@@ -11,9 +11,6 @@ use crate::{
 /// Stores in memory take keys of any length.
 pub const MAX_KEY: usize = 65_536;
 
-/// Maximum number of keys of one decision that a client asks for. Rules may charge more keys together.
-pub const MAX_KEYS_PER_TAKE: usize = 8;
-
 /// A key is empty, or longer than [`MAX_KEY`]. Holds its length in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid key: expected 1 to {MAX_KEY} bytes, found {0}")]
@@ -87,11 +84,21 @@ impl<'a> Request<'a> {
         Self(Keys::One(KeyedOperation { key, policy, operation }))
     }
 
-    /// Operations that are all applied or none is. If a key is given twice, only its first operation counts.
+    /// Operations that are all applied or none is: 1 to [`MAX_KEYS_PER_TAKE`](crate::MAX_KEYS_PER_TAKE). If a key is given twice, only
+    /// its first operation counts.
+    ///
+    /// # Errors
+    /// [`RequestError`]: there is no key, there are too many, or the operations are not the same except for their cost.
+    pub fn all(operations: &'a [KeyedOperation<'a>]) -> Result<Self, RequestError> {
+        RequestError::check_count(operations.len())?;
+        Self::of_rules(operations)
+    }
+
+    /// The same for what rules charge together, which is any number of keys.
     ///
     /// # Errors
     /// [`RequestError`]: there is no key, or the operations are not the same except for their cost.
-    pub fn all(operations: &'a [KeyedOperation<'a>]) -> Result<Self, RequestError> {
+    pub fn of_rules(operations: &'a [KeyedOperation<'a>]) -> Result<Self, RequestError> {
         RequestError::check(operations.iter().map(|it| it.operation))?;
         Ok(Self(Keys::Several(operations)))
     }

@@ -112,7 +112,7 @@ impl LocalFallback {
             local.iter_mut().for_each(|it| it.operation = Operation::Peek(it.operation.cost()));
         }
         let decided = match self.store.get().filter(|_| !local.is_empty()) {
-            Some(store) => store.apply_all(Request::all(&local)?, now)?.each().to_vec(),
+            Some(store) => store.apply_all(Request::of_rules(&local)?, now)?.each().to_vec(),
             None => Vec::new(),
         };
         debug_assert_eq!(decided.len(), local.len(), "one decision for each local state");

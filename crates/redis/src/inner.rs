@@ -11,9 +11,9 @@ use futures_util::future::{join_all, try_join_all};
 use parking_lot::RwLock;
 use redis::{Cmd, Pipeline, Value};
 use sluicegate_core::{
-    Answer, Chunk, Decision, KeyLengthError, KeyedOperation, OnError, Operation, Outcome,
-    PolicySettings, PreparedPolicy, RefillToken, Request, RequestError, Source, StoreError,
-    StoreId, Timestamp, reached,
+    Answer, Chunk, Decision, KeyLengthError, KeyedOperation, MAX_KEYS_PER_TAKE, OnError, Operation,
+    Outcome, PolicySettings, PreparedPolicy, RefillToken, Request, RequestError, Source,
+    StoreError, StoreId, Timestamp, reached,
 };
 use sluicegate_fallback::{DenialCache, FallbackOperation, LocalFallback, QueryToken};
 
@@ -477,15 +477,20 @@ impl Inner {
     ) -> Result<Answer, StoreError> {
         let Some(first) = keys.first() else { return combined(Vec::new(), Source::Store) };
         let peeks = matches!(first.operation, Operation::Peek(_));
+        // Rules may charge more keys than a command has.
+        let is_long = keys.len() > MAX_KEYS_PER_TAKE;
         let command = MultiKeyCommand {
             context: &self.context,
             keys,
             script: Script::multi_key(keys.iter().map(|it| &it.policy.policy)),
             at,
-            module: ModuleUse::new(at.is_some() || peeks),
+            module: ModuleUse::new(at.is_some() || peeks || is_long),
         };
         let slot = slot(&first.key);
         let node = self.topology.node(slot, deadline).await?;
+        if is_long && node.has_commands_alone() {
+            return Err(RequestError::TooManyKeys(keys.len()).into());
+        }
         // No command of the module peeks at several keys, and the server or the user may have no scripts. Whether there is
         // a module is known when the node is connected.
         let peeks_at_each = || at.is_none() && peeks && node.has_module();
@@ -619,7 +624,7 @@ struct MultiKeyCommand<'a> {
 impl StoreCommand for MultiKeyCommand<'_> {
     type Answer = Vec<Decision>;
     // The state of each key may use other calendars.
-    const CALENDARS: usize = sluicegate_core::MAX_KEYS_PER_TAKE * 2;
+    const CALENDARS: usize = MAX_KEYS_PER_TAKE * 2;
 
     fn command(
         &mut self,

@@ -121,9 +121,9 @@ pub use shaper::{PushError, Shaper};
 pub use single::SingleLimiter;
 pub use sluicegate_core::{
     Answer, Applied, AsStore, CalendarUnit, Clock, Counters, Decision, HoldError, KeyedOperation,
-    Limit, LimitError, ManualClock, OnError, Operation, OperationError, Outcome, Policy,
-    PolicyError, PolicySettings, PreparedPolicy, Request, RequestError, Retry, Share, Source,
-    StateError, StateFault, Store, StoreError, Timestamp, TimestampError, builder,
+    Limit, LimitError, MAX_KEYS_PER_TAKE, ManualClock, OnError, Operation, OperationError, Outcome,
+    Policy, PolicyError, PolicySettings, PreparedPolicy, Request, RequestError, Retry, Share,
+    Source, StateError, StateFault, Store, StoreError, Timestamp, TimestampError, builder,
 };
 pub use sluicegate_holds::{Jitter, WaitOptions};
 pub use sluicegate_memory::{ClockedStore, MemoryStore, SnapshotError, SystemClock, WhenFull};

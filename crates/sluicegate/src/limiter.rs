@@ -263,7 +263,7 @@ impl Limiter {
     /// ```
     ///
     /// # Errors
-    /// As [`Limiter::take`], and [`StoreError::Settings`] without a key.
+    /// As [`Limiter::take`], and [`StoreError::Arguments`] without a key or with more than [`MAX_KEYS_PER_TAKE`](crate::MAX_KEYS_PER_TAKE).
     pub async fn take_all<K: AsRef<[u8]>, P: Borrow<PreparedPolicy>>(
         &self,
         takes: impl IntoIterator<Item = (K, P, u32)>,

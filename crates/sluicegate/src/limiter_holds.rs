@@ -151,7 +151,7 @@ impl Limiter {
     /// ```
     ///
     /// # Errors
-    /// As [`Limiter::hold`], and [`StoreError::Arguments`] without a key, or if the keys are in several slots of a
+    /// As [`Limiter::hold`], and [`StoreError::Arguments`] without a key, with more than [`MAX_KEYS_PER_TAKE`](crate::MAX_KEYS_PER_TAKE), or if the keys are in several slots of a
     /// Redis Cluster.
     pub async fn hold_all<K: AsRef<[u8]>, P: Borrow<PreparedPolicy>>(
         &self,
@@ -214,9 +214,7 @@ impl Limiter {
         ttl: Option<Duration>,
         wait: WaitOptions,
     ) -> Result<HoldOutcome<Vec<Permit>>, StoreError> {
-        if keys.is_empty() {
-            return Err(RequestError::MissingKey.into());
-        }
+        RequestError::check_count(keys.len())?;
         let pending = holding(&self.0, keys, &HoldId::random(), ttl, wait);
         Ok(all_decided(pending.wait().await?))
     }

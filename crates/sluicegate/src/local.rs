@@ -173,7 +173,8 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
     /// ```
     ///
     /// # Errors
-    /// [`OperationError`] without a key, or if a policy has `concurrency` limits.
+    /// [`OperationError`] without a key or with more than [`MAX_KEYS_PER_TAKE`](crate::MAX_KEYS_PER_TAKE), or if a policy has
+    /// `concurrency` limits.
     pub fn take_all<K: AsRef<[u8]>, P: Borrow<PreparedPolicy>>(
         &self,
         takes: impl IntoIterator<Item = (K, P, u32)>,

@@ -159,7 +159,7 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
     /// ```
     ///
     /// # Errors
-    /// [`OperationError`] without a key, and as [`LocalLimiter::hold`].
+    /// [`OperationError`] without a key or with more than [`MAX_KEYS_PER_TAKE`](crate::MAX_KEYS_PER_TAKE), and as [`LocalLimiter::hold`].
     pub fn hold_all<K: AsRef<[u8]>, P: Borrow<PreparedPolicy>>(
         &self,
         holds: impl IntoIterator<Item = (K, P, u32)>,
@@ -222,9 +222,7 @@ impl<C: Clock + Debug + Send + Sync + 'static> LocalLimiter<C> {
         ttl: Option<Duration>,
         wait: WaitOptions,
     ) -> Result<PendingRequest<ClockedStore<C>>, OperationError> {
-        if keys.is_empty() {
-            return Err(RequestError::MissingKey.into());
-        }
+        RequestError::check_count(keys.len())?;
         Ok(holding(&self.0, keys, &HoldId::random(), ttl, wait))
     }
 }

@@ -14,6 +14,8 @@ from ._policy import Policy, Span
 
 Key = Union[str, bytes]
 Keyed = Union[tuple[Key, Union[Policy, str]], tuple[Key, Union[Policy, str], int]]
+MAX_KEYS = 8
+"""The most keys of one decision."""
 _Limiter = TypeVar("_Limiter", bound="Limiter")
 _Any = TypeVar("_Any")
 
@@ -113,8 +115,8 @@ def memory_of(max_memory: int, clock: ManualClock | None) -> _native.Limiter:
 def some(name: str, keyed: Iterable[Keyed]) -> list[Keyed]:
     """The keys of a call on one or more at once."""
     keys = list_of(name, keyed)
-    if not keys:
-        raise OperationError(f"invalid {name}: expected at least one key")
+    if not 1 <= len(keys) <= MAX_KEYS:
+        raise OperationError(f"invalid number of {name} `{len(keys)}`: expected 1 to {MAX_KEYS}")
     return keys
 
 

@@ -90,7 +90,11 @@ fn serve_servers_on_one_store_share_its_state() {
 #[test]
 fn serve_store_options_without_a_store_are_an_error() {
     let refused = |more: &[&str]| {
-        let ended = run(&[&["serve", "--listen", "127.0.0.1:0"], more].concat(), "");
+        let ended = run(
+            &[&["serve", "--listen", "127.0.0.1:0", "--http", "off", "--grpc", "off"], more]
+                .concat(),
+            "",
+        );
         assert_eq!(ended.code, Some(2), "{more:?}");
         ended.err
     };

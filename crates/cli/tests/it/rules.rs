@@ -151,7 +151,8 @@ fn rules_check_invalid_file_names_line_and_column() {
         file.name()
     );
     assert_eq!(ended.err, expected);
-    let ended = run(&["serve", "--listen", "127.0.0.1:0", "--rules", file.name()], "");
+    let any = ["serve", "--listen", "127.0.0.1:0", "--http", "off", "--grpc", "off"];
+    let ended = run(&[&any[..], &["--rules", file.name()]].concat(), "");
     assert_eq!(ended.code, Some(2));
     assert!(ended.err.contains("line 7, column 21: invalid period `0s`"), "{}", ended.err);
     assert_eq!(run(&["rules", "check", "/no/such/file"], "").code, Some(2));

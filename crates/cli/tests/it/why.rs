@@ -377,7 +377,8 @@ fn log_denials_is_a_setting_like_others() {
     let ended = run(&["serve", "--log-denials="], "");
     let error = "error: invalid --log-denials ``: expected stderr or a file\n";
     assert_eq!((ended.code, &*ended.err), (Some(2), error));
-    let ended = run(&["serve", "--log-denials=/none/denials.log", "--listen=127.0.0.1:0"], "");
+    let any = ["serve", "--listen=127.0.0.1:0", "--http=off", "--grpc=off"];
+    let ended = run(&[&any[..], &["--log-denials=/none/denials.log"]].concat(), "");
     assert_eq!(ended.code, Some(2));
     let error =
         "error: cannot open the denial log `/none/denials.log`: no such file or directory\n";

@@ -178,7 +178,7 @@ impl FallbackStates {
 
     /// It was answered.
     pub(super) fn answered_with_others(&mut self) {
-        self.open = self.open.saturating_sub(1);
+        self.open -= 1;
     }
 
     /// The key is reset by an operation that was sent then. Replies since then may have been reported after it.

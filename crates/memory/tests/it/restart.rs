@@ -248,7 +248,7 @@ fn restart_of_a_table_filled_by_a_request_on_many_keys_keeps_every_key() {
         let bound = bytes + spare;
         let mut store = reloaded(&filled, 5, bound, WhenFull::Deny);
         assert!(store.usage().bytes <= bound);
-        let taken = store.apply_all(Request::all(&takes).unwrap(), at(5)).unwrap();
+        let taken = store.apply_all(Request::of_rules(&takes).unwrap(), at(5)).unwrap();
         let usage = store.usage();
         store = reloaded(&store, 5, bound, WhenFull::Deny);
         assert_eq!(store.usage().keys, usage.keys);

@@ -196,7 +196,7 @@ impl NodeConnection {
     }
 
     /// Whether the server has the commands of the module, and no scripts.
-    fn has_commands_alone(&self) -> bool {
+    pub(crate) fn has_commands_alone(&self) -> bool {
         self.has_no_scripts.load(Ordering::Relaxed) && self.module.load(Ordering::Relaxed)
     }
 

@@ -113,7 +113,7 @@ impl Decider {
                 operation: set.operation(it),
             })
             .collect();
-        let answer = self.decide(Request::all(&operations)?, now).await?;
+        let answer = self.decide(Request::of_rules(&operations)?, now).await?;
         let each = answer.each().iter();
         Ok(each.map(|decision| Answer::new(*decision, answer.source)).collect())
     }

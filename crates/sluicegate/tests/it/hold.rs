@@ -103,22 +103,30 @@ fn local_hold_invalid_is_an_error() {
 }
 
 #[tokio::test]
-async fn request_without_a_key_is_an_error() {
-    let limiter = LocalLimiter::new();
-    let none: [(&str, &PreparedPolicy, u32); 0] = [];
-    let missing = OperationError::Request(RequestError::MissingKey);
-    assert_eq!(limiter.take_all(none).unwrap_err(), missing);
-    assert_eq!(limiter.hold_all(none, TTL).unwrap_err(), missing);
-    assert_eq!(limiter.hold_all_until_ready(none, TTL, TTL).await.unwrap_err(), missing);
-    assert_eq!(limiter.blocking_hold_all_until_ready(none, TTL, TTL).unwrap_err(), missing);
-    let limiter = Limiter::from(limiter);
-    let text = "missing key: expected at least one".to_owned();
-    let arguments = StoreError::Arguments(text);
-    assert_eq!(limiter.take_all(none).await.unwrap_err(), arguments);
-    assert_eq!(limiter.hold_all(none, TTL).await.unwrap_err(), arguments);
-    assert_eq!(limiter.hold_all_until_ready(none, TTL, TTL).await.unwrap_err(), arguments);
-    assert_eq!(Error::from(RequestError::MissingKey), Error::Store(arguments.clone()));
-    assert_eq!(Error::from(missing), Error::Store(arguments));
+async fn request_without_a_key_or_with_too_many_is_an_error() {
+    let one = policy("gcra:1/1s");
+    let local = LocalLimiter::new();
+    let limiter = Limiter::from(local.clone());
+    for (count, error, text) in [
+        (0, RequestError::MissingKey, "missing key: expected at least one"),
+        (9, RequestError::TooManyKeys(9), "invalid number of keys `9`: expected 1 to 8"),
+    ] {
+        let names: Vec<_> = (0..count).map(|number| number.to_string()).collect();
+        let keys: Vec<_> = names.iter().map(|name| (name, &one, 1)).collect();
+        let keys = || keys.iter().copied();
+        let operation = OperationError::Request(error);
+        assert_eq!(local.take_all(keys()).unwrap_err(), operation);
+        assert_eq!(local.hold_all(keys(), TTL).unwrap_err(), operation);
+        assert_eq!(local.hold_all_until_ready(keys(), TTL, TTL).await.unwrap_err(), operation);
+        assert_eq!(local.blocking_hold_all_until_ready(keys(), TTL, TTL).unwrap_err(), operation);
+        let arguments = StoreError::Arguments(text.to_owned());
+        assert_eq!(limiter.take_all(keys()).await.unwrap_err(), arguments);
+        assert_eq!(limiter.hold_all(keys(), TTL).await.unwrap_err(), arguments);
+        assert_eq!(limiter.hold_all_until_ready(keys(), TTL, TTL).await.unwrap_err(), arguments);
+        assert_eq!(Error::from(error), Error::Store(arguments.clone()));
+        assert_eq!(Error::from(operation), Error::Store(arguments));
+    }
+    assert_eq!(local.len(), 0, "nothing is taken or held");
 }
 
 #[test]
