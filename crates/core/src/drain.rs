@@ -18,7 +18,7 @@ pub(crate) struct Drain {
     /// The time from which ticks count, in microseconds since the epoch: no hold expires before.
     since: u64,
     owed: u64,
-    /// As `owed`, without the newest hold, if that is known.
+    /// As `owed`, without the last hold, if that is known.
     owed_before: Option<u64>,
 }
 
@@ -44,7 +44,7 @@ impl Drain {
     }
 
     /// Removes the hold that was added last. `None` if the debt before it is unknown.
-    pub(crate) fn remove_newest(&mut self) -> Option<()> {
+    pub(crate) fn remove_last(&mut self) -> Option<()> {
         self.owed = self.owed_before.take()?;
         Some(())
     }

@@ -86,7 +86,7 @@ impl Entry {
         self.policy.limits().iter().zip(usage)
     }
 
-    /// The holds that are open at `now`, in the order in which they were opened.
+    /// The holds that are open at `now`, in the order in which they expire.
     pub fn holds(&self, now: Timestamp) -> impl Iterator<Item = Hold<'_>> {
         let holds = self.ledger().into_iter().flat_map(Ledger::iter);
         holds.filter(move |hold| hold.expires > now.as_micros())

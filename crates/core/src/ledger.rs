@@ -1,13 +1,14 @@
 //! The ledger of a key: its open holds.
 //!
-//! It is kept as the bytes that are stored, one record a hold, in the order in which the holds were opened:
+//! It is kept as the bytes that are stored, one record a hold, in the order in which the holds expire; among equals, the
+//! one that was added first comes first:
 //!
 //! ```text
 //! | 1: length of the id, 1 to 64; 0x80 if metered | 4: units | 7: expires, µs since the epoch | the id |
 //! ```
 //!
-//! Invariants: no two holds have the same id; no hold has 0 units; at most [`MAX_HOLDS`] are open; the sums and times
-//! beside the records are those of the records.
+//! Invariants: no two holds have the same id; no hold has 0 units; at most [`MAX_HOLDS`] are open; the holds are in their
+//! order; the sums and times beside the records are those of the records.
 
 use std::{sync::OnceLock, time::Duration};
 
@@ -106,10 +107,6 @@ pub(crate) struct Ledger {
     metered: u64,
     first_expiry: u64,
     last_expiry: u64,
-    /// When the hold that was opened last expires, and whether the others are known to expire in the order in which they
-    /// were opened, not after it: then nothing has to be sorted.
-    newest_expiry: u64,
-    is_unsorted: bool,
     /// The length of each record, while all are of one length; otherwise 0. The position of a record then does not
     /// depend on the record before it.
     stride: usize,
@@ -143,14 +140,9 @@ impl Ledger {
         let metered = holds.iter().filter(|hold| hold.metered);
         assert_eq!(metered.map(units).sum::<u64>(), self.metered, "units of metered holds");
         let expiries = || holds.iter().map(|hold| hold.expires);
-        if let (Some(newest), Some(first), Some(last)) =
-            (expiries().next_back(), expiries().min(), expiries().max())
-        {
-            assert_eq!(self.first_expiry, first, "the first to expire");
-            assert_eq!(self.last_expiry, last, "the last to expire");
-            assert_eq!(self.newest_expiry, newest, "the expiry of the newest");
-            assert!(self.is_unsorted || expiries().is_sorted(), "holds expire in another order");
-        }
+        assert!(expiries().is_sorted(), "holds expire in another order");
+        assert_eq!(self.first_expiry, expiries().next().unwrap_or(0), "the first to expire");
+        assert_eq!(self.last_expiry, expiries().next_back().unwrap_or(0), "the last to expire");
         let is_of_stride = |hold: &Hold<'_>| HEAD + hold.id.len() == self.stride;
         assert!(self.stride == 0 || holds.iter().all(is_of_stride), "a record of another length");
         if let Some(drain) = self.drain.get().filter(|_| self.metered > 0)
@@ -185,7 +177,7 @@ impl Ledger {
         self.count > 0 && self.first_expiry <= now.as_micros()
     }
 
-    /// The holds in the order in which they were opened.
+    /// The holds in the order in which they expire.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Hold<'_>> {
         let mut records = &self.records[..];
         std::iter::from_fn(move || {
@@ -195,14 +187,10 @@ impl Ledger {
         })
     }
 
-    /// The expiries of all holds, or of the metered ones, in their order; among equals, the first opened comes first.
+    /// The expiries of all holds, or of the metered ones, in their order.
     pub(crate) fn expiries(&self, only_metered: bool) -> Expiries {
         let mut expiries = Expiries::with_capacity(self.count);
         self.for_each(only_metered, |expiry| expiries.push(expiry));
-        if self.is_unsorted {
-            // Stable.
-            expiries.sort_by_key(|it| it.at);
-        }
         expiries
     }
 
@@ -242,16 +230,11 @@ impl Ledger {
 
     fn drain_at(&self, rate: DrainRate) -> Option<Drain> {
         let mut drain = Drain::new(rate, [self.first_expiry, self.last_expiry], self.metered)?;
-        let mut add = |it: Expiry| _ = drain.add(it.at, it.units);
-        if self.is_unsorted {
-            self.expiries(true).into_iter().for_each(add);
-        } else {
-            self.for_each(true, &mut add);
-        }
+        self.for_each(true, |it| _ = drain.add(it.at, it.units));
         Some(drain)
     }
 
-    /// Calls `each` with the expiry of all holds, or of the metered ones, in the order in which they were opened.
+    /// Calls `each` with the expiry of all holds, or of the metered ones, in their order.
     #[inline]
     fn for_each(&self, only_metered: bool, mut each: impl FnMut(Expiry)) {
         let mut rest = &self.records[..];
@@ -314,39 +297,59 @@ impl Ledger {
             // Doubling would leave half of the memory unused.
             self.records.reserve_exact(len + self.records.len() / 8);
         }
+        // Most holds of a key have one lifetime, so that the newest expires last.
+        let is_last = hold.expires >= self.last_expiry;
+        let at = if is_last { self.records.len() } else { self.end_of_expiry(hold.expires) };
         self.records.extend_from_slice(&hold.head());
         self.records.extend_from_slice(hold.id);
-        self.count(hold);
-        if hold.metered && !self.is_unsorted {
-            self.change_drain(|drain| drain.add(hold.expires, hold.units));
-        } else if hold.metered {
-            self.drain.take();
+        if !is_last {
+            reached!(HoldsExpireInAnotherOrder);
+            self.records[at..].rotate_right(len);
         }
+        self.count(hold);
+        if hold.metered {
+            let change = |drain: &mut Drain| drain.add(hold.expires, hold.units);
+            self.change_drain(|drain| if is_last { change(drain) } else { None });
+        }
+    }
+
+    /// The position behind the records of the holds that expire at `expires` or before.
+    fn end_of_expiry(&self, expires: u64) -> usize {
+        let is_before = |hold: &Hold<'_>| hold.expires <= expires;
+        if self.stride == 0 {
+            let before = self.iter().take_while(is_before);
+            return before.map(|hold| HEAD + hold.id.len()).sum();
+        }
+        let (mut from, mut to) = (0, self.count);
+        while from < to {
+            let middle = from.midpoint(to);
+            if self.at(middle * self.stride).is_some_and(|hold| is_before(&hold)) {
+                from = middle + 1;
+            } else {
+                to = middle;
+            }
+        }
+        from * self.stride
     }
 
     /// Removes the hold at `place`. Returns its units, and whether it was metered.
     pub(crate) fn remove(&mut self, place: RecordPosition) -> Option<(u32, bool)> {
         let at = place.at;
-        let Hold { id, units, expires, metered } = self.at(at)?;
+        let Hold { id, units, metered, .. } = self.at(at)?;
         let end = at + HEAD + id.len();
-        let is_newest = end == self.records.len();
+        let is_last = end == self.records.len();
         self.records.drain(at..end);
         self.shrink();
         self.count -= 1;
         self.held -= u64::from(units);
         self.metered -= if metered { u64::from(units) } else { 0 };
         if metered {
-            let is_last = is_newest && !self.is_unsorted;
-            self.change_drain(|drain| if is_last { drain.remove_newest() } else { None });
+            self.change_drain(|drain| if is_last { drain.remove_last() } else { None });
         }
-        if self.is_unsorted {
-            if is_newest || expires == self.first_expiry || expires == self.last_expiry {
-                self.count_times();
-            }
-        } else if is_newest {
-            self.newest_expiry = self.at(place.before).map_or(0, |hold| hold.expires);
-            self.last_expiry = self.newest_expiry;
-        } else if at == 0 {
+        if is_last {
+            self.last_expiry = self.at(place.before).map_or(0, |hold| hold.expires);
+        }
+        if at == 0 {
             self.first_expiry = self.at(0).map_or(0, |hold| hold.expires);
         }
         Some((units, metered))
@@ -354,37 +357,14 @@ impl Ledger {
 
     /// Sets when the hold at `place` expires.
     pub(crate) fn set_expires(&mut self, place: RecordPosition, expires: u64) {
-        if let Some(field) = self.records.get_mut(place.at + 5..place.at + HEAD) {
-            field.copy_from_slice(&expires.to_le_bytes()[..7]);
-        }
-        self.drain.take();
-        self.count_times();
+        let id = self.at(place.at).map(|hold| SmallVec::<[u8; MAX_HOLD_ID]>::from_slice(hold.id));
+        let (Some(id), Some((units, metered))) = (id, self.remove(place)) else { return };
+        self.push(&Hold { id: &id, units, expires, metered });
     }
 
-    /// Removes the holds that have expired at `now`, and returns the expiries of the metered ones, in their order.
+    /// Removes the holds that have expired at `now`, and returns the expiries of the metered ones, in their order. Only
+    /// those that have expired are read.
     pub(crate) fn remove_expired(&mut self, now: Timestamp) -> Expiries {
-        if !self.is_unsorted {
-            return self.remove_first_expired(now);
-        }
-        let mut open = Self::default();
-        let mut expired = Expiries::new();
-        for hold in self.iter() {
-            if hold.expires > now.as_micros() {
-                open.push(&hold);
-            } else if hold.metered {
-                expired.push(Expiry { at: hold.expires, units: hold.units });
-            }
-        }
-        expired.sort_by_key(|it| it.at);
-        reached!(HoldsExpireInAnotherOrder if !expired.is_empty());
-        debug_assert!(!open.has_expired(now), "a hold that has expired stays open");
-        debug_assert!(open.held <= self.held && open.metered <= self.metered);
-        *self = open;
-        expired
-    }
-
-    /// The same while the holds expire in the order in which they were opened: only those that have expired are read.
-    fn remove_first_expired(&mut self, now: Timestamp) -> Expiries {
         let mut expired = Expiries::new();
         let mut rest = &self.records[..];
         while let Some((hold, behind)) = self.first(rest)
@@ -452,6 +432,9 @@ impl Ledger {
             if id.is_empty() || id.len() > MAX_HOLD_ID || units == 0 || expires > MAX_TIME {
                 return Err(StateError::Damaged("a hold has a value outside its domain"));
             }
+            if expires < ledger.last_expiry {
+                return Err(StateError::Damaged("its holds are not in the order of their expiry"));
+            }
             ledger.count(&Hold { id, units, expires, metered: head & METERED != 0 });
         }
         ledger.records = records[..records.len() - input.0.len()].to_vec();
@@ -477,34 +460,14 @@ impl Ledger {
     /// Counts a hold that was added.
     fn count(&mut self, hold: &Hold<'_>) {
         let (units, len) = (u64::from(hold.units), HEAD + hold.id.len());
-        self.stride = if self.is_empty() || self.stride == len { len } else { 0 };
-        self.count_time(self.count == 0, hold.expires);
+        let is_first = self.is_empty();
+        self.stride = if is_first || self.stride == len { len } else { 0 };
+        self.first_expiry =
+            if is_first { hold.expires } else { self.first_expiry.min(hold.expires) };
+        self.last_expiry = if is_first { hold.expires } else { self.last_expiry.max(hold.expires) };
         self.count += 1;
         self.held += units;
         self.metered += if hold.metered { units } else { 0 };
-    }
-
-    fn count_time(&mut self, is_first: bool, expires: u64) {
-        if is_first {
-            (self.first_expiry, self.last_expiry) = (expires, expires);
-            self.is_unsorted = false;
-        } else {
-            self.is_unsorted |= expires < self.newest_expiry;
-            self.first_expiry = self.first_expiry.min(expires);
-            self.last_expiry = self.last_expiry.max(expires);
-        }
-        self.newest_expiry = expires;
-    }
-
-    /// Counts the times of all holds again.
-    fn count_times(&mut self) {
-        let mut records = std::mem::take(&mut self.records);
-        let mut rest = &records[..];
-        while let Some((hold, behind)) = first(rest) {
-            self.count_time(rest.len() == records.len(), hold.expires);
-            rest = behind;
-        }
-        std::mem::swap(&mut self.records, &mut records);
     }
 }
 
@@ -564,6 +527,39 @@ mod tests {
                 let expected = charged.iter().map(|&(units, at)| Expiry { at, units });
                 assert!(expired.into_iter().eq(expected), "{now}");
             }
+        }
+    }
+
+    #[test]
+    fn holds_stay_in_the_order_of_their_expiry() {
+        let ids_of_one_length: [fn(u32) -> String; 2] = [|it| format!("{it}"), |it| format!("{it:03}")];
+        for id in ids_of_one_length {
+            let mut found = Ledger::default();
+            let mut expected = Vec::new();
+            for number in 1..200_u32 {
+                let (id, expires) = (id(number), u64::from(number * 37 % 50));
+                found.push(&Hold { id: id.as_bytes(), units: 1, expires, metered: true });
+                expected.push((expires, id));
+                if number % 3 == 0 {
+                    let (_, id) = expected.remove((number * 5) as usize % expected.len());
+                    let expires = u64::from(number * 11 % 60);
+                    let place = found.find(id.as_bytes()).unwrap();
+                    found.set_expires(place, expires);
+                    expected.push((expires, id));
+                }
+                // Stable: among equals, the one that was added first comes first.
+                expected.sort_by_key(|it| it.0);
+                let holds = found.iter().map(|it| (it.expires, String::from_utf8_lossy(it.id)));
+                assert!(holds.eq(expected.iter().map(|it| (it.0, it.1.as_str().into()))));
+                found.check();
+            }
+            let mut out = Writer(Vec::new());
+            found.encode(&mut out);
+            assert_eq!(Ledger::decode(&mut Reader(&out.0)), Ok(found));
+            // The expiry of the first, behind the count, its length and its units.
+            out.0[4 + 1 + 4] = 100;
+            let error = "its holds are not in the order of their expiry";
+            assert_eq!(Ledger::decode(&mut Reader(&out.0)), Err(StateError::Damaged(error)));
         }
     }
 

@@ -50,7 +50,7 @@ marks! {
     MeteredHoldExpires,
     /// Only holds expire that charge nothing.
     UnmeteredHoldExpires,
-    /// Holds expire in another order than that in which they were opened.
+    /// A hold is added that expires before the last of the others.
     HoldsExpireInAnotherOrder,
     /// A hold is made again under an open id.
     HoldIsRepeated,

@@ -1,6 +1,6 @@
 //! The table with a clock: a store that needs no time from its callers.
 
-use std::{fmt::Debug, ptr};
+use std::{fmt::Debug, ops::ControlFlow, ptr};
 
 use sluicegate_core::{
     Answer, Applied, Clock, Decision, KeyedOperation, Operation, OperationError, PreparedPolicy,
@@ -64,13 +64,16 @@ impl<C: Clock> ClockedStore<C> {
         self.decide_as(key, policy, operation)
     }
 
-    /// Applies independent operations at one time, in order, and passes each with its result to `answer`:
+    /// Applies independent operations at one time, in order, and passes each with its result to `answer`, until that breaks:
     /// [`Store::apply_many`] without its results in memory. The slots of later ones are prefetched while one is decided.
     #[inline(always)]
     pub fn apply_each<'a>(
         &self,
         operations: &'a [KeyedOperation<'a>],
-        mut answer: impl FnMut(&'a KeyedOperation<'a>, Result<Decision, OperationError>),
+        mut answer: impl FnMut(
+            &'a KeyedOperation<'a>,
+            Result<Decision, OperationError>,
+        ) -> ControlFlow<()>,
     ) {
         let (store, now) = (&self.store, self.clock.now());
         let mut last: Option<(&PreparedPolicy, &NumberedPolicy)> = None;
@@ -86,7 +89,7 @@ impl<C: Clock> ClockedStore<C> {
                 // The call is written twice, so that the decision is not copied.
                 match last {
                     Some((_, policy)) => {
-                        answer(it, store.apply_hashed::<false, _>(hash, policy, now, operation));
+                        answer(it, store.apply_hashed::<false, _>(hash, policy, now, operation))
                     }
                     None => answer(it, store.apply_unattached(hash.0, it.policy, now, operation)),
                 }
@@ -135,6 +138,7 @@ impl<C: Clock + Debug + Send + Sync> Store for ClockedStore<C> {
         let mut answers = Vec::with_capacity(operations.len());
         self.apply_each(operations, |_, decision| {
             answers.push(decision.map(Answer::from).map_err(StoreError::from));
+            ControlFlow::Continue(())
         });
         Applied::Now(answers)
     }

@@ -4,6 +4,7 @@ use std::{
     borrow::Cow,
     fmt,
     hash::{BuildHasher, Hasher},
+    ops::ControlFlow,
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
@@ -63,7 +64,13 @@ pub struct MemoryStore {
     /// Whether all keys share one clock.
     pub(crate) one_clock: bool,
     pub(crate) seeds: AtomicU64,
+    /// Operations on keys with more than [`MANY_HOLDS`].
+    long_operations: AtomicU64,
 }
+
+/// Number of open holds of a key from which on an operation on it may take longer than others: it may read all of them for
+/// each limit.
+const MANY_HOLDS: usize = 256;
 
 /// No base yet: a time so far away that no request is within the range of its TATs.
 const NO_BASE: u64 = 1 << 62;
@@ -111,6 +118,7 @@ impl MemoryStore {
             base: AtomicU64::new(NO_BASE),
             one_clock: true,
             seeds: AtomicU64::new(seed),
+            long_operations: AtomicU64::new(0),
         }
     }
 
@@ -231,13 +239,13 @@ impl MemoryStore {
         (hash, buckets)
     }
 
-    /// Calls `each` with the hash of each item's key, in order, while the slots of later ones are prefetched.
+    /// Calls `each` with the hash of each item's key, in order, while the slots of later ones are prefetched, until it breaks.
     #[inline(always)]
     pub(crate) fn for_each_hash<'a, T>(
         &self,
         items: &'a [T],
         key: impl Fn(&'a T) -> &'a [u8],
-        mut each: impl FnMut(&'a T, HashedKey<'_>),
+        mut each: impl FnMut(&'a T, HashedKey<'_>) -> ControlFlow<()>,
     ) {
         // The hashes of the current item and those after it, as a ring.
         let mut hashes = [0; PREFETCH_AHEAD];
@@ -249,7 +257,9 @@ impl MemoryStore {
             if let Some(item) = items.get(turn + PREFETCH_AHEAD) {
                 hashes[turn % PREFETCH_AHEAD] = self.look_up(key(item)).0;
             }
-            each(item, self.look_up_hash(hash));
+            if each(item, self.look_up_hash(hash)).is_break() {
+                return;
+            }
         }
     }
 
@@ -263,6 +273,20 @@ impl MemoryStore {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Number of operations so far that may have taken longer than others, because their keys had more than 256 open
+    /// holds. A thread that applies many operations in a row sees from it when others should go first.
+    #[must_use]
+    #[inline]
+    pub fn long_operations(&self) -> u64 {
+        self.long_operations.load(Ordering::Relaxed)
+    }
+
+    fn note_operation(&self, entry: Option<&Entry>) {
+        if entry.is_some_and(|it| it.open_holds() > MANY_HOLDS) {
+            self.long_operations.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Counters of the store.
@@ -607,6 +631,7 @@ impl MemoryStore {
                 && (policy.numbered().is_none()
                     || entry.as_ref().is_some_and(|it| keeps_holds(operation, it)))
             {
+                self.note_operation(entry.as_ref());
                 let decision = apply_in_place(policy.policy(), entry, now, operation);
                 // Most often, units are in use for some time.
                 if decision.as_ref().is_ok_and(|it| it.reset_after.is_zero()) {
@@ -651,6 +676,7 @@ impl MemoryStore {
         let slot = index.map(|index| locked.claim(index));
         let mut entry = slot.and_then(|slot| self.entry_of(locked, slot, on_copy));
         let before = entry.as_ref().filter(|_| on_copy).map(|it| it.policy().clone());
+        self.note_operation(entry.as_ref());
         let decision = apply(policy.policy(), &mut entry, now, operation);
         let mut entry = entry.filter(|entry| !forgets(entry));
         if on_copy {

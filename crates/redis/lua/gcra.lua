@@ -139,12 +139,12 @@ end
 
 gcra.lifetime = gcra.reset_after
 
--- Microseconds until the debt is 0, if the only change is that the holds of `ledger` expire. Nothing if the order of
--- their expiries is unknown, or if the sum in 1/n microseconds could pass 2^50.
+-- Microseconds until the debt is 0, if the only change is that the holds of `ledger` expire. Nothing if the sum in 1/n
+-- microseconds could pass 2^50.
 function gcra.drained_after(limit, now, ledger)
     local whole, part = gcra_debt(limit, now)
     local n, p = limit.n, limit.p
-    if not ledger.sorted or (math.max(whole, ledger.last - now) + 1) * n + ledger.in_use * p >= MOST then
+    if (math.max(whole, ledger.last - now) + 1) * n + ledger.in_use * p >= MOST then
         return nil
     end
     local owed, times, units, metered = whole * n + part, ledger.times, ledger.units, ledger.metered

@@ -1,7 +1,7 @@
 -- The open holds of a key: the body of a function, since few keys have any.
 --
 -- A ledger is a table: the holds as the bytes that are stored (`records`, docs/state-format.md), in the order in which
--- they were opened; of each, the place behind its record (`ends`), its units, when it expires (`times`) and whether it is
+-- they expire; of each, the place behind its record (`ends`), its units, when it expires (`times`) and whether it is
 -- metered (`metered`); and what they add up to: the units of all (`held`) and of the metered ones (`in_use`), and when the
 -- first and the last expire (`first`, `last`).
 
@@ -20,23 +20,14 @@ end
 local function new_ledger()
     return {
         records = '', ends = list(), units = list(), times = list(), metered = list(), count = 0, held = 0,
-        in_use = 0, first = math.huge, last = 0, sorted = true,
+        in_use = 0, first = math.huge, last = 0,
     }
 end
 
--- Counts the expiry times of the holds.
+-- Sets what follows from the expiry times of the holds.
 local function count_times(ledger)
-    local first, last, sorted = math.huge, 0, true
-    for i = 1, ledger.count do
-        local time = ledger.times[i]
-        first = time < first and time or first
-        if time >= last then
-            last = time
-        else
-            sorted = false
-        end
-    end
-    ledger.first, ledger.last, ledger.sorted, ledger.sorts = first, last, sorted, nil
+    ledger.first, ledger.last = ledger.times[1] or math.huge, ledger.times[ledger.count] or 0
+    ledger.by_expiry = nil
 end
 
 -- Removes a hold from the ledger.
@@ -57,6 +48,33 @@ local function remove(ledger, number)
     count_times(ledger)
 end
 
+-- Adds a hold to the ledger, behind those that expire before it or at the same time.
+local function add(ledger, id, units, expires, metered)
+    local number, behind = 1, ledger.count + 1
+    while number < behind do
+        local middle = math.floor((number + behind) / 2)
+        if ledger.times[middle] <= expires then
+            number = middle + 1
+        else
+            behind = middle
+        end
+    end
+    local records, ends = ledger.records, ledger.ends
+    local record = pack('<BI4I7', #id + (metered and 128 or 0), units, expires) .. id
+    local place = number > 1 and ends[number - 1] or 1
+    ledger.records = sub(records, 1, place - 1) .. record .. sub(records, place)
+    table.insert(ends, number, place + #record)
+    table.insert(ledger.units, number, units)
+    table.insert(ledger.times, number, expires)
+    table.insert(ledger.metered, number, metered)
+    ledger.count, ledger.held = ledger.count + 1, ledger.held + units
+    ledger.in_use = metered and ledger.in_use + units or ledger.in_use
+    for i = number + 1, ledger.count do
+        ends[i] = ends[i] + #record
+    end
+    count_times(ledger)
+end
+
 -- The ledger in `bytes` from `start` to the end.
 function holds.read(bytes, start)
     if #bytes < start + 3 then
@@ -68,7 +86,7 @@ function holds.read(bytes, start)
     end
     local ledger, before = new_ledger(), start + 3
     local ends, all_units, times, all_metered = ledger.ends, ledger.units, ledger.times, ledger.metered
-    local held, in_use, first, last, sorted = 0, 0, math.huge, 0, true
+    local held, in_use, last = 0, 0, 0
     for i = 1, count do
         if #bytes < at + HEAD - 1 then
             return nil, EARLY
@@ -80,21 +98,17 @@ function holds.read(bytes, start)
             return nil, EARLY
         elseif length < 1 or length > 64 or units < 1 or time > MAX_TIME then
             return nil, 'a hold has a value outside its domain'
+        elseif time < last then
+            return nil, 'its holds are not in the order of their expiry'
         end
         ends[i], all_units[i], times[i], all_metered[i] = at - before, units, time, metered
-        held, in_use = held + units, metered and in_use + units or in_use
-        first = time < first and time or first
-        if time >= last then
-            last = time
-        else
-            sorted = false
-        end
+        held, in_use, last = held + units, metered and in_use + units or in_use, time
     end
     if at <= #bytes then
         return nil, 'it goes on after its end'
     end
     ledger.count, ledger.held, ledger.in_use = count, held, in_use
-    ledger.first, ledger.last, ledger.sorted = first, last, sorted
+    ledger.first, ledger.last = times[1], last
     ledger.records = sub(bytes, start + 4)
     return ledger
 end
@@ -119,34 +133,10 @@ local function find(ledger, id)
     end
 end
 
--- The numbers of holds, sorted by expiry; the sort is stable. It merges, because `table.sort` takes quadratic time for an
--- order that a client can choose.
-local function sort(ledger, numbers)
-    if ledger.sorted then
-        return numbers
-    end
-    local times, from, to, count, width = ledger.times, numbers, {}, #numbers, 1
-    while width < count do
-        for low = 1, count, 2 * width do
-            local left, middle = low, math.min(low + width, count + 1)
-            local right, last = middle, math.min(low + 2 * width, count + 1)
-            for at = low, last - 1 do
-                if left < middle and (right >= last or times[from[left]] <= times[from[right]]) then
-                    to[at], left = from[left], left + 1
-                else
-                    to[at], right = from[right], right + 1
-                end
-            end
-        end
-        from, to, width = to, from, 2 * width
-    end
-    return from
-end
-
 -- The numbers of the holds that a limit counts, in the order in which they expire. Cached, because each limit needs them.
 local function by_expiry(ledger, only_metered)
-    ledger.sorts = ledger.sorts or {}
-    local numbers, metered = ledger.sorts[only_metered], ledger.metered
+    ledger.by_expiry = ledger.by_expiry or {}
+    local numbers, metered = ledger.by_expiry[only_metered], ledger.metered
     if not numbers then
         numbers = {}
         for i = 1, ledger.count do
@@ -154,8 +144,7 @@ local function by_expiry(ledger, only_metered)
                 numbers[#numbers + 1] = i
             end
         end
-        numbers = sort(ledger, numbers)
-        ledger.sorts[only_metered] = numbers
+        ledger.by_expiry[only_metered] = numbers
     end
     return numbers
 end
@@ -187,25 +176,20 @@ end
 
 -- Removes the holds that have expired from the ledger, and charges the metered ones to `limits`, each at its time.
 function holds.expire(limits, ledger, now)
-    local open, expired, at = {}, {}, 1
-    for i = 1, ledger.count do
-        local next = ledger.ends[i]
-        if ledger.times[i] > now then
-            open[#open + 1] = sub(ledger.records, at, next - 1)
-        elseif ledger.metered[i] then
-            expired[#expired + 1] = i
+    local expired, times, units = 0, {}, {}
+    while expired < ledger.count and ledger.times[expired + 1] <= now do
+        expired = expired + 1
+        if ledger.metered[expired] then
+            times[#times + 1], units[#units + 1] = ledger.times[expired], ledger.units[expired]
         end
-        at = next
-    end
-    local times, units = {}, {}
-    for i, number in ipairs(sort(ledger, expired)) do
-        times[i], units[i] = ledger.times[number], ledger.units[number]
     end
     for i = 1, #times > 0 and #limits or 0 do
         local charge_all = limits[i].kind.charge_all or charge_each_expired
         charge_all(limits[i], times, units)
     end
-    local left = #open > 0 and holds.read(pack('<I4', #open) .. table.concat(open), 1) or new_ledger()
+    local open = ledger.count - expired
+    local records = expired > 0 and sub(ledger.records, ledger.ends[expired]) or ledger.records
+    local left = open > 0 and holds.read(pack('<I4', open) .. records, 1) or new_ledger()
     for name, value in pairs(left) do
         ledger[name] = value
     end
@@ -398,15 +382,7 @@ function holds.open(limits, id, units, expires)
     for i = 1, #limits do
         metered = metered or not limits[i].counts_holds
     end
-    local ledger = limits.ledger
-    local count = ledger.count + 1
-    ledger.records = ledger.records .. pack('<BI4I7', #id + (metered and 128 or 0), units, expires) .. id
-    ledger.ends[count], ledger.units[count] = #ledger.records + 1, units
-    ledger.times[count], ledger.metered[count] = expires, metered
-    ledger.count, ledger.held = count, ledger.held + units
-    ledger.in_use = metered and ledger.in_use + units or ledger.in_use
-    ledger.sorted, ledger.sorts = ledger.sorted and expires >= ledger.last, nil
-    ledger.first, ledger.last = math.min(ledger.first, expires), math.max(ledger.last, expires)
+    add(limits.ledger, id, units, expires, metered)
 end
 
 -- A settle or renew, as `operate` in decide.lua.
@@ -416,17 +392,12 @@ function holds.operate(key, limits, now, at, existed, operation, id, used, ttl)
     if not number then
         return decision(limits, now, 0, NEVER, 0), true
     end
+    local units, metered = ledger.units[number], ledger.metered[number]
+    remove(ledger, number)
     if operation == 'renew' then
-        local place, time = number > 1 and ledger.ends[number - 1] or 1, now + ttl
-        ledger.records = sub(ledger.records, 1, place + 4) .. pack('<I7', time) .. sub(ledger.records, place + HEAD)
-        ledger.times[number] = time
-        count_times(ledger)
-    else
-        local units, metered = ledger.units[number], ledger.metered[number]
-        remove(ledger, number)
-        if metered and (used or units) > 0 then
-            charge(limits.kept or limits, now, used or units)
-        end
+        add(ledger, id, units, now + ttl, metered)
+    elseif metered and (used or units) > 0 then
+        charge(limits.kept or limits, now, used or units)
     end
     return store(key, limits, now, at, existed) or decision(limits, now, 1, 0, 0)
 end

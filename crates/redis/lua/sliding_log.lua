@@ -332,9 +332,10 @@ end
 -- the newest event then.
 function log.drained_after(limit, now, ledger)
     local latest = log.decides_at(limit, now)
-    for i = 1, ledger.count do
-        if ledger.metered[i] and ledger.times[i] > latest then
-            latest = ledger.times[i]
+    for i = ledger.count, 1, -1 do
+        if ledger.metered[i] then
+            latest = math.max(latest, ledger.times[i])
+            break
         end
     end
     return latest + limit.period - now

@@ -26,9 +26,9 @@ function sentence(name, result) {
 }
 
 /** The open holds of a key, as a sentence. */
-function heldBy({ count: all, units, oldest, oldest_expires_after_us }) {
-  const oldestHold = `the oldest (${oldest}) expires in ${span(oldest_expires_after_us)}`;
-  return ` ${several(units, "unit")} held by ${several(all, "hold")}: ${oldestHold}.`;
+function heldBy({ count: all, units, first, first_expires_after_us }) {
+  const firstHold = `the first of them (${first}) expires in ${span(first_expires_after_us)}`;
+  return ` ${several(units, "unit")} held by ${several(all, "hold")}: ${firstHold}.`;
 }
 
 async function lookUp({ query, name }, aloud) {

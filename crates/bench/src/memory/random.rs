@@ -1,6 +1,6 @@
 //! Random keys among many existing keys, nearly all allowed.
 
-use std::{hint::black_box, num::NonZeroU32, time::Duration};
+use std::{hint::black_box, num::NonZeroU32, ops::ControlFlow, time::Duration};
 
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use sluicegate_core::{Clock as _, KeyedOperation, Operation, PreparedPolicy};
@@ -61,6 +61,7 @@ pub(super) fn measure(sizes: &Sizes, table: &mut Table) {
                 keys.each_ref().map(|key| KeyedOperation { key, policy: &policy, operation: take });
             clocked_store.apply_each(&takes, |_, decision| {
                 allowed += u64::from(black_box(&decision).is_ok_and(|it| it.allowed()));
+                ControlFlow::Continue(())
             });
         });
         many.push(batch / BATCH as f64);

@@ -302,6 +302,13 @@ impl Library {
         });
     }
 
+    /// Whether the hold of a permit that has ended is open, because its settle is still to come.
+    pub(super) fn is_settling(&self, key: &[u8]) -> bool {
+        let open = self.open_holds(key);
+        let ended = self.ended_permits.lock();
+        ended.iter().any(|(id, (of, ..))| **of == *key && open.contains(id))
+    }
+
     /// The holds of permits that have ended are settled once the store works again.
     pub(super) fn check_permits(&self, recovered_at: u64) {
         if self.process.has_ended() {

@@ -1,6 +1,6 @@
 //! The kit that every store passes, and a plain map that keeps all.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::ControlFlow};
 
 use proptest::prelude::*;
 use sluicegate_conformance::{
@@ -105,7 +105,10 @@ proptest! {
             }
             let mut found = Vec::new();
             store.clock().set(at(now));
-            store.apply_each(&operations, |_, decision| found.push(decision));
+            store.apply_each(&operations, |_, decision| {
+                found.push(decision);
+                ControlFlow::Continue(())
+            });
             prop_assert_eq!(found, expected);
         }
     }

@@ -133,23 +133,8 @@ fn holds_functions_that_arrive_several_times_charge_once() {
     keeps_sums_and_bounds("functions", &server, &mut Functions::new(&server));
 }
 
-/// An order of numbers for which a quicksort with the median of three, as in Lua, compares each with each.
-fn slow_to_sort(count: usize) -> Vec<usize> {
-    if count < 64 || !count.is_multiple_of(4) {
-        return (0..count).collect();
-    }
-    let (half, quarter) = (count / 2, count / 4);
-    let mut order = vec![None; count];
-    for at in 0..quarter {
-        order[2 * at] = Some(2 * at);
-        order[half - 1 + at] = Some(2 * at + 1);
-    }
-    let mut rest = slow_to_sort(half).into_iter().map(|number| half + number);
-    order.into_iter().map(|number| number.or_else(|| rest.next()).unwrap()).collect()
-}
-
-/// The work is in proportion to the holds and events, apart from the sort. With one pass over the events for each expiry it
-/// takes minutes, in which the server decides nothing else; as it does with `table.sort` for an order that a client chooses.
+/// The work is in proportion to the holds and events. With one pass over the events for each expiry it takes minutes, in which
+/// the server decides nothing else.
 #[test]
 fn script_full_ledger_under_a_log_decides_as_core_in_time() {
     let server = Server::start(Engine::Redis70);
@@ -171,12 +156,7 @@ fn script_full_ledger_under_a_log_decides_as_core_in_time() {
         ("sliding-log:1000/20h:count=all", second, 999),
     ] {
         let policy = &text.parse::<Policy>().unwrap();
-        let mut bytes = spread_ledger(policy, 65_536, 2, begin, spacing);
-        let order = slow_to_sort(65_536);
-        let records = bytes.split_off(bytes.len() - 16 * order.len());
-        for number in order {
-            bytes.extend_from_slice(&records[16 * number..][..16]);
-        }
+        let bytes = spread_ledger(policy, 65_536, 2, begin, spacing);
         let key = text.as_bytes();
         let mut set = redis::cmd("SET");
         set.arg(test_key(key)).arg(&bytes).exec(&mut server.connect()).unwrap();
@@ -196,7 +176,7 @@ fn script_full_ledger_under_a_log_decides_as_core_in_time() {
         let stored = store.stored(key).map(|bytes| Entry::decode(&bytes).unwrap().encode());
         assert_eq!(stored, core.as_ref().map(Entry::encode), "{text}");
         println!(
-            "figure: {text}, 65536 unsorted holds {spacing:?} apart: at most {longest:?} per decision"
+            "figure: {text}, 65536 holds {spacing:?} apart: at most {longest:?} per decision"
         );
     }
 }

@@ -39,23 +39,23 @@ struct State {
 struct Holds {
     count: usize,
     units: u64,
-    /// The mask of the id of the hold that was opened first: ids may identify requests.
-    oldest: String,
+    /// The mask of the id of the hold that expires first: ids may identify requests.
+    first: String,
     /// When that hold expires, unless it is settled or renewed.
-    oldest_expires_after_us: u64,
+    first_expires_after_us: u64,
 }
 
 impl Holds {
     fn of(entry: &Entry, now: Timestamp, display: &KeyDisplay) -> Option<Self> {
-        let oldest = entry.holds(now).next()?;
+        let first = entry.holds(now).next()?;
         let (count, units) = entry
             .holds(now)
             .fold((0, 0), |(count, units), hold| (count + 1, units + u64::from(hold.units)));
         Some(Self {
             count,
             units,
-            oldest: display.mask(oldest.id),
-            oldest_expires_after_us: as_micros(oldest.expires_after(now)),
+            first: display.mask(first.id),
+            first_expires_after_us: as_micros(first.expires_after(now)),
         })
     }
 }

@@ -7,7 +7,7 @@ mod denial_facts;
 mod evaluate;
 mod queues;
 
-use std::sync::Arc;
+use std::{ops::ControlFlow, sync::Arc};
 
 use sluicegate_core::{
     Answer, Applied, Clock as _, Decision, Entry, KeyedOperation, OnError, Operation,
@@ -250,7 +250,7 @@ impl Decider {
     }
 
     /// Applies independent operations at one time, passes each with its result to `answer`, and wakes the requests that
-    /// may pass now. The store must be local.
+    /// may pass now. It stops behind one on a key with many open holds, which may have taken long. The store must be local.
     #[inline]
     pub(crate) fn decide_batch<'a>(
         &self,
@@ -260,18 +260,30 @@ impl Decider {
     ) {
         let Some(local) = &self.local else { return };
         request_clock::set(now);
+        let long = local.store().long_operations();
+        let mut decided = 0;
+        let mut answer = |operation, decision| {
+            answer(operation, decision);
+            decided += 1;
+            match local.store().long_operations() == long {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        };
         if self.blocks.is_used() {
             for it in operations {
                 let denial = self.blocks.denial(it.key, it.policy.policy(), it.operation, now);
                 let decide = || local.decide(it.key, it.policy, it.operation);
-                answer(it, denial.map_or_else(decide, Ok));
+                if answer(it, denial.map_or_else(decide, Ok)).is_break() {
+                    break;
+                }
             }
         } else {
             local.apply_each(operations, answer);
         }
         // After the decisions, because requests that begin to wait from now on see them.
         if self.queues.waiting() > 0 {
-            for it in operations {
+            for it in &operations[..decided] {
                 self.queues.applied(it.key, it.policy.policy(), it.operation, true);
             }
         }

@@ -99,14 +99,15 @@ fn fair(
     })
 }
 
-/// Opens `holds` holds of a key, which are charged when they expire.
-fn hold(server: &Running, key: &str, holds: usize) {
+/// Opens `holds` holds of a key, which are charged when they expire: in another order than they are opened, unless `step` is 1.
+fn hold(server: &Running, key: &str, holds: usize, step: usize) {
     let mut peer = server.connect();
     for first in (0..holds).step_by(500) {
         let ids = first..holds.min(first + 500);
         let count = ids.len();
         let commands = ids
-            .map(|id| format!("SG.HOLD {key} gcra:100000/1h {id} TTL {}\r\n", 3_600_000_000 + id));
+            .map(|id| (id, 3_600_000_000 + id * step % holds))
+            .map(|(id, ttl)| format!("SG.HOLD {key} gcra:100000/1h {id} TTL {ttl}\r\n"));
         peer.send(commands.collect::<String>());
         (0..count).for_each(|_| assert_eq!(integers(&peer.read_reply())[0], 1));
     }
@@ -119,8 +120,11 @@ fn fairness_commands_on_a_large_key_yield() {
     let server = one_worker();
     let events = size("SLUICEGATE_LARGE_EVENTS", 60_000);
     fill(&server, "large", events);
-    hold(&server, "held", 60_000);
-    let eight: Vec<_> = (0..8).map(|less| format!("sliding-log:{}/1h", 100_000 - less)).collect();
+    hold(&server, "held", 60_000, 1);
+    hold(&server, "scattered", 60_000, 7919);
+    let eight = |algorithm: &str| {
+        (0..8).map(|less| format!("{algorithm}:{}/1h", 100_000 - less)).collect::<Vec<_>>().join(",")
+    };
     let names = vec!["large"; 1022].join(" ");
     for (command, times) in [
         (format!("EXISTS {names}"), 20),
@@ -133,7 +137,13 @@ fn fairness_commands_on_a_large_key_yield() {
             100,
         ),
         ("SG.PEEK large sliding-log:10000000/3d".to_owned(), 100),
-        (format!("SG.PEEK held {} COST 99000", eight.join(",")), 2),
+        (format!("SG.PEEK held {} COST 99000", eight("sliding-log")), 2),
+        (format!("SG.PEEK scattered {} COST 99000", eight("sliding-log")), 2),
+        // Rates that the key does not keep.
+        (format!("SG.PEEK scattered {}", eight("gcra")), 200),
+        (format!("SG.PEEK scattered {} COST 99000", eight("gcra")), 200),
+        (format!("SG.PEEK scattered {} COST 99000", eight("fixed-window")), 200),
+        ("SG.RENEW scattered gcra:100000/1h 7 TTL 3600000000".to_owned(), 200),
     ] {
         let mut peer = server.connect();
         let text = format!("{command}\r\n").repeat(times);
@@ -477,4 +487,21 @@ fn fairness_many_long_commands_yield_to_other_clients() {
     // One or two wait for the first turns of all, the others for turns in the lane.
     let judge = |beside: &Beside| beside.waited[beside.waited.len() - 3] < beside.took / 10;
     assert!(fair(&format!("{clients} clients with a long SG.MTAKE"), measure, judge));
+}
+
+/// Looks at a key with many holds under rates that the key does not keep: each reads all holds for each limit.
+#[test]
+fn fairness_looks_at_many_holds_by_many_clients_yield() {
+    let server = one_worker();
+    hold(&server, "scattered", 60_000, 7919);
+    let (clients, times) = (30, 20);
+    let rates: Vec<_> = (1..=8).map(|hours| format!("gcra:100000/{hours}h")).collect();
+    let text = format!("SG.PEEK scattered {}\r\n", rates.join(",")).repeat(times);
+    let measure = || beside_pipelines(&server, clients, &text, times);
+    // One waits for the first looks of all, the others for looks in the lane.
+    let judge = |beside: &Beside| {
+        beside.most() < beside.took / 4
+            && beside.waited[beside.waited.len() - 2] < beside.took / 10
+    };
+    assert!(fair(&format!("{clients} clients with {times} looks"), measure, judge));
 }

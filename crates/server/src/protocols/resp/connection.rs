@@ -403,6 +403,7 @@ impl<'a> Connection<'a> {
             }
         };
         batch.decide(&self.session, &mut self.out);
+        self.session.end_batch();
         policies.borrow_mut().evict();
         end
     }

@@ -75,6 +75,13 @@ impl<'a> Session<'a> {
         self.worker.work.set(ENDED);
     }
 
+    /// Ends a batch: another connection may be served next, whose turn has not ended.
+    pub(super) fn end_batch(&self) {
+        if self.worker.work.get() == ENDED {
+            self.worker.work.set(0);
+        }
+    }
+
     /// Counts work. A decision is 1.
     #[inline]
     pub(super) fn add_work(&self, work: u32) {

@@ -104,9 +104,9 @@ fn dashboard_key_lookup_shows_holds_with_masked_ids() {
         (&holds["units"], &limit["used"], &limit["remaining"]),
         (&json!(2), &json!(2), &json!(7))
     );
-    let expires = holds["oldest_expires_after_us"].as_u64().unwrap();
+    let expires = holds["first_expires_after_us"].as_u64().unwrap();
     assert!((1..=60_000_000).contains(&expires), "{expires}");
-    let id = holds["oldest"].as_str().unwrap();
+    let id = holds["first"].as_str().unwrap();
     assert!(
         id.len() == 11 && id.starts_with('#') && !actual.to_string().contains("secret"),
         "{actual}"

@@ -134,7 +134,7 @@ fn page_look_up_shows_open_holds_without_their_ids() {
          document.querySelector('#look-result').textContent",
     );
     let actual = actual.as_str().unwrap();
-    assert!(actual.contains("the oldest (#") && !actual.contains("request-1"), "{actual}");
+    assert!(actual.contains("the first of them (#") && !actual.contains("request-1"), "{actual}");
     assert_eq!(browser.complaints(), Vec::<String>::new());
 }
 
