@@ -532,7 +532,8 @@ mod tests {
 
     #[test]
     fn holds_stay_in_the_order_of_their_expiry() {
-        let ids_of_one_length: [fn(u32) -> String; 2] = [|it| format!("{it}"), |it| format!("{it:03}")];
+        let ids_of_one_length: [fn(u32) -> String; 2] =
+            [|it| format!("{it}"), |it| format!("{it:03}")];
         for id in ids_of_one_length {
             let mut found = Ledger::default();
             let mut expected = Vec::new();

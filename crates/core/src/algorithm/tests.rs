@@ -170,3 +170,33 @@ proptest! {
         }
     }
 }
+
+/// Threads read the clock at slightly different moments: a request from just before midnight that comes after the first one
+/// of the new day counts in the new day, and opens no second one.
+#[test]
+fn stragglers_of_the_day_before_open_no_second_window() {
+    let midnight = 1_700_006_400_000_000;
+    let at = |micros| Timestamp::from_micros(micros).unwrap();
+    for (text, passed) in [
+        ("fixed-window:100/day:tz=UTC", [100, 100]),
+        ("fixed-window:100/1d:align=clock", [100, 100]),
+        // The new day weighs what the day before it counted.
+        ("sliding-counter:100/1d", [100, 0]),
+        ("sliding-log:100/1d", [100, 0]),
+    ] {
+        let (policy, mut entry): (Policy, _) = (text.parse().unwrap(), None);
+        let mut passes = |micros: u64, times: usize| {
+            let take = Operation::Take(1);
+            let takes =
+                (0..times).map(|_| apply(&policy, &mut entry, at(micros), take).unwrap().allowed());
+            takes.filter(|it| *it).count()
+        };
+        let before = passes(midnight - 1_000_000, 150);
+        let mut after = 0;
+        for step in 0..150 {
+            after += passes(midnight + step, 1);
+            after += passes(midnight - 1_000 + step, 1);
+        }
+        assert_eq!([before, after], passed, "{text}");
+    }
+}

@@ -175,9 +175,7 @@ fn script_full_ledger_under_a_log_decides_as_core_in_time() {
         }
         let stored = store.stored(key).map(|bytes| Entry::decode(&bytes).unwrap().encode());
         assert_eq!(stored, core.as_ref().map(Entry::encode), "{text}");
-        println!(
-            "figure: {text}, 65536 holds {spacing:?} apart: at most {longest:?} per decision"
-        );
+        println!("figure: {text}, 65536 holds {spacing:?} apart: at most {longest:?} per decision");
     }
 }
 

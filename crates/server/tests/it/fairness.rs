@@ -123,7 +123,10 @@ fn fairness_commands_on_a_large_key_yield() {
     hold(&server, "held", 60_000, 1);
     hold(&server, "scattered", 60_000, 7919);
     let eight = |algorithm: &str| {
-        (0..8).map(|less| format!("{algorithm}:{}/1h", 100_000 - less)).collect::<Vec<_>>().join(",")
+        (0..8)
+            .map(|less| format!("{algorithm}:{}/1h", 100_000 - less))
+            .collect::<Vec<_>>()
+            .join(",")
     };
     let names = vec!["large"; 1022].join(" ");
     for (command, times) in [
@@ -500,8 +503,7 @@ fn fairness_looks_at_many_holds_by_many_clients_yield() {
     let measure = || beside_pipelines(&server, clients, &text, times);
     // One waits for the first looks of all, the others for looks in the lane.
     let judge = |beside: &Beside| {
-        beside.most() < beside.took / 4
-            && beside.waited[beside.waited.len() - 2] < beside.took / 10
+        beside.most() < beside.took / 4 && beside.waited[beside.waited.len() - 2] < beside.took / 10
     };
     assert!(fair(&format!("{clients} clients with {times} looks"), measure, judge));
 }

@@ -246,6 +246,26 @@ async fn layer_response_has_headers_of_its_style() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn layer_headers_of_several_limits_describe_the_binding_one() {
+    let named = NamedPolicy::new("api", policy("fixed-window:2/1m,fixed-window:100000/365d"));
+    let x = |remaining: u32| {
+        [
+            "x-ratelimit-limit: 2".to_owned(),
+            format!("x-ratelimit-remaining: {remaining}"),
+            "x-ratelimit-reset: 60".to_owned(),
+        ]
+    };
+    for (_, _, service) in layers(named, |layer| layer.headers(HeaderStyle::XRateLimit)) {
+        for remaining in [1, 0] {
+            assert_eq!(lines(&answer(&service, Request::new(())).await), x(remaining));
+        }
+        let denied = lines(&answer(&service, Request::new(())).await);
+        assert!(x(0).iter().all(|line| denied.contains(line)), "{denied:?}");
+        assert!(denied.contains(&"retry-after: 60".to_owned()), "{denied:?}");
+    }
+}
+
 #[tokio::test]
 async fn layer_within_layer_adds_its_headers() {
     for headers in [HeaderStyle::Ietf, HeaderStyle::XRateLimit] {

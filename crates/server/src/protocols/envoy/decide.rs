@@ -381,7 +381,7 @@ mod tests {
         time::Duration,
     };
 
-    use sluicegate_core::PolicySettings;
+    use sluicegate_core::{PolicySettings, apply};
     use sluicegate_memory::MemoryStore;
     use sluicegate_proto::descriptor::rate_limit_descriptor::{Entry, RateLimitOverride};
     use sluicegate_rules::RuleSet;
@@ -406,6 +406,57 @@ mod tests {
             quota_turns: Semaphore::new(1),
             started: Timestamp::EPOCH,
             telemetry: None,
+        }
+    }
+
+    /// Each descriptor has the limit, the count and the reset of its own unit.
+    #[test]
+    fn decide_the_same_entries_with_other_limits_are_two_counts() {
+        // 00:30 on a day in UTC.
+        let now = Timestamp::saturating_from_micros((1_700_006_400 + 1_800) * 1_000_000);
+        let descriptor = |requests_per_unit, unit: Unit| RateLimitDescriptor {
+            entries: vec![Entry { key: "user".to_owned(), value: "ann".to_owned() }],
+            limit: Some(RateLimitOverride { requests_per_unit, unit: unit.into() }),
+            ..RateLimitDescriptor::default()
+        };
+        let request = RateLimitRequest {
+            domain: "shop".to_owned(),
+            descriptors: vec![descriptor(2, Unit::Hour), descriptor(9, Unit::Day)],
+            hits_addend: 1,
+        };
+        let (context, stats, lane) = (context(), Stats::default(), Semaphore::new(1));
+        let mut decided = || {
+            let mut deciding = pin!(decide(&context, &stats, &lane, &request, now));
+            let mut waker = Context::from_waker(Waker::noop());
+            let outcomes = loop {
+                if let Poll::Ready(outcomes) = deciding.as_mut().poll(&mut waker) {
+                    break outcomes;
+                }
+            };
+            let status = |it| match it {
+                DescriptorOutcome::Limited(it) => (it.allowed, it.remaining, it.reset.as_secs()),
+                _ => panic!("no limit"),
+            };
+            outcomes.unwrap().into_iter().map(status).collect::<Vec<_>>()
+        };
+        let (hour, day) = (1_800, 23 * 3_600 + 1_800);
+        assert_eq!(decided(), [(true, 1, hour), (true, 8, day)]);
+        assert_eq!(decided(), [(true, 0, hour), (true, 7, day)]);
+        assert_eq!(decided(), [(false, 0, hour), (true, 6, day)]);
+    }
+
+    /// Limit, remaining units and reset are of one limit, the binding one.
+    #[test]
+    fn status_of_several_limits_describes_the_binding_one() {
+        let policy: Policy = "fixed-window:2/1m,fixed-window:100000/365d".parse().unwrap();
+        let mut entry = None;
+        for expected in [(true, 1, 60), (true, 0, 60), (false, 0, 60)] {
+            let take = Operation::Take(1);
+            let decision = apply(&policy, &mut entry, Timestamp::EPOCH, take).unwrap();
+            let limit = RateLimit::default();
+            let status = limited(&decision, Some(&policy), EnvoyMode::Enforced, limit);
+            let found = (status.allowed, status.remaining, status.reset.as_secs());
+            assert_eq!(found, expected);
         }
     }
 
