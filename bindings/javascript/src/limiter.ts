@@ -6,10 +6,10 @@ import { checkedKey, idBytes, known, MAX_TTL_US, micros, setting, shown, ttlMicr
 import { SystemClock, type Clock } from "./clock.js";
 import { Code, NO_BYTES, type Answer, type Key, type KeyedCost, type Operation } from "./core.js";
 import { Decision } from "./decision.js";
-import { Denied, limiterIsClosed, OperationError, SettingsError, SluicegateError } from "./errors.js";
+import { Denied, limiterIsClosed, OperationError, PolicyError, SettingsError, SluicegateError } from "./errors.js";
 import { Hold } from "./hold.js";
 import { MemoryStore, type Usage } from "./memory.js";
-import { idOf, Policy, textOf, type OnError, type PolicyLike } from "./policy.js";
+import { idOf, isPolicy, Policy, textOf, type OnError, type PolicyLike } from "./policy.js";
 import type { RedisClient } from "./clients.js";
 import { RemoteStore, type RemoteSettings } from "./remote.js";
 import { then, type Maybe, type Store } from "./store.js";
@@ -296,7 +296,12 @@ export class Limiter {
   #apply(key: Key, policy: PolicyLike, code: Code, cost: number, span = -1, id: Uint8Array = NO_BYTES): Maybe<Decision> {
     const policyId = this.policyId(policy);
     const operation = { code, cost: units("cost", cost), span, id };
-    return then(this.store.apply(checkedKey(key), policyId, operation), ({ integers, source }) => new Decision(this.store.core, policyId, integers, source));
+    try {
+      return then(this.store.apply(checkedKey(key), policyId, operation), ({ integers, source }) => new Decision(this.store.core, policyId, integers, source));
+    } catch (error) {
+      const isSwapped = error instanceof PolicyError && typeof key === "string" && isPolicy(key);
+      throw isSwapped ? new PolicyError(`invalid policy \`${shown(policy)}\` beside a key that is a policy: expected the key first`) : error;
+    }
   }
 
   #applyAll(keys: readonly KeyedCost[], operation: Operation): Maybe<Answer> {

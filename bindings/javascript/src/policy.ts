@@ -79,6 +79,16 @@ export class Policy {
   }
 }
 
+/** Whether `text` is the text of a policy. */
+export function isPolicy(text: string): boolean {
+  try {
+    shared().normal(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 /** A policy for requests that are taken and not held. @throws {SettingsError} It has `concurrency` limits. */
 export function checkedRates(policy: Policy): Policy {
   if (!policy.text.startsWith("@") && shared().wasm.hold_ttl(shared().policy(policy.id)) >= 0) {

@@ -1,10 +1,10 @@
 //! The command line.
 
-use std::{ffi::OsString, path::PathBuf, str::FromStr};
+use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 
-use sluicegate_core::{Limit, Policy, PolicyError};
+use sluicegate_core::{Limit, Policy};
 use sluicegate_server::Config;
 
 use crate::{
@@ -149,7 +149,7 @@ pub(crate) struct KeyArguments {
     /// Key that the limit applies to: a user, an address, any string
     pub(crate) key: OsString,
     /// Policy such as `gcra:30/1m:burst=16`, or the name of a policy in the server's rules as `@gold`
-    pub(crate) policy: Named,
+    pub(crate) policy: String,
     /// Units to take
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = values::cost)]
     pub(crate) cost: u32,
@@ -163,19 +163,6 @@ pub(crate) struct Key {
     pub(crate) key: OsString,
     #[command(flatten)]
     pub(crate) connection: Connection,
-}
-
-/// A policy, or the name of one on the server.
-#[derive(Clone, Debug)]
-pub(crate) struct Named(pub(crate) String);
-
-impl FromStr for Named {
-    type Err = PolicyError;
-
-    fn from_str(text: &str) -> Result<Self, PolicyError> {
-        let named = text.starts_with('@');
-        Ok(Self(if named { text.to_owned() } else { text.parse::<Policy>()?.to_string() }))
-    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::bail;
 use sluicegate_core::{
-    Decision, Outcome, Retry,
+    Decision, Outcome, Policy, Retry,
     human::{span, units},
 };
 use sluicegate_resp::Value;
@@ -26,13 +26,27 @@ pub(crate) fn peek(arguments: &KeyArguments) -> anyhow::Result<ExitCode> {
 }
 
 fn decide(command: &[u8], arguments: &KeyArguments) -> anyhow::Result<ExitCode> {
+    check_policy(arguments)?;
     let mut client = Client::connect(&arguments.connection.server, &arguments.connection.password)?;
     let key = arguments.key.as_encoded_bytes();
-    let (policy, cost) = (&arguments.policy.0, arguments.cost.to_string());
+    let (policy, cost) = (&arguments.policy, arguments.cost.to_string());
     let reply = client.call(&[command, key, policy.as_bytes(), b"COST", cost.as_bytes()])?;
     let decision = decision(&reply)?;
     writeln!(output(), "{}", sentence(&decision, arguments.cost))?;
     Ok(if decision.allowed() { ExitCode::SUCCESS } else { ExitCode::from(DENIED) })
+}
+
+/// Checks a policy before it is sent; only the server knows those with a name.
+fn check_policy(arguments: &KeyArguments) -> anyhow::Result<()> {
+    let is_policy = |text: &str| text.parse::<Policy>().is_ok();
+    let KeyArguments { key, policy, .. } = arguments;
+    match policy.parse::<Policy>() {
+        Err(_) if !policy.starts_with('@') && key.to_str().is_some_and(is_policy) => {
+            bail!("invalid POLICY `{policy}` beside a KEY that is a policy: expected KEY first")
+        }
+        Err(error) if !policy.starts_with('@') => bail!("{error}"),
+        _ => Ok(()),
+    }
 }
 
 pub(crate) fn reset(key: &Key) -> anyhow::Result<()> {

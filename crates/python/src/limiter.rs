@@ -148,13 +148,14 @@ impl Limiter {
         let mut options = Options::default();
         options.prefix = key_prefix.as_bytes().to_vec();
         options.deadline = optional_span("timeout", timeout)?.unwrap_or(Duration::from_millis(500));
-        if options.deadline < Duration::from_millis(1) {
-            let seconds = options.deadline.as_secs_f64();
-            let text = format!("invalid timeout `{seconds}`: expected seconds from 0.001 on");
-            return Err(errors::new(py, "SettingsError", text));
-        }
         if let Some(span) = optional_span("connect_timeout", connect_timeout)? {
             options.connect_timeout = span;
+        }
+        let spans = [("timeout", options.deadline), ("connect_timeout", options.connect_timeout)];
+        if let Some((name, span)) = spans.into_iter().find(|it| it.1 < Duration::from_millis(1)) {
+            let seconds = span.as_secs_f64();
+            let text = format!("invalid {name} `{seconds}`: expected seconds from 0.001 on");
+            return Err(errors::new(py, "SettingsError", text));
         }
         if let Some(span) = optional_span("max_denial_cache", max_denial_cache)? {
             options.max_denial_cache = span;

@@ -84,8 +84,13 @@ enum Inside {
 impl Builder<'_> {
     fn event(&mut self, event: Event<'_>, at: Position) -> Result<(), Fault> {
         match event {
-            Event::Scalar(text, style, anchor, _) => {
+            Event::Scalar(text, style, anchor, tag) => {
                 let (plain, length) = (style == ScalarStyle::Plain, text.len());
+                if plain && ["", "~"].contains(&&*text) && (anchor > 0 || tag.is_some()) {
+                    let text = "invalid value: expected one behind an anchor or a tag; a string that begins with `&` or `!` \
+                                needs quotes";
+                    return Err(Fault::new(at, text));
+                }
                 let kind = if plain && ["", "~", "null", "Null", "NULL"].contains(&&*text) {
                     Kind::Null
                 } else {

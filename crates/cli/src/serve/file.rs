@@ -60,7 +60,7 @@ fn parse(text: &str, settings: &[Setting]) -> Result<Vec<FileSetting>, (usize, S
         let at = error.span().map_or(0, |span| span.start);
         let line = text.lines().nth(line_of(text, at) - 1).unwrap_or_default().trim();
         let problem = match unquoted(line, settings) {
-            _ if is_yaml(line) => {
+            _ if is_yaml(line) || line.starts_with('{') => {
                 format!("invalid line `{line}`: expected `NAME = VALUE`, as in TOML")
             }
             Some(problem) => problem,
@@ -214,6 +214,10 @@ mod tests {
             (
                 "http = \"off\"\nlisten: :6380",
                 "2: invalid line `listen: :6380`: expected `NAME = VALUE`, as in TOML",
+            ),
+            (
+                "{\"listen\": \":6380\"}",
+                "1: invalid line `{\"listen\": \":6380\"}`: expected `NAME = VALUE`, as in TOML",
             ),
             (
                 "\nlisten = 127.0.0.1:0",

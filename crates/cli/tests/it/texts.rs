@@ -30,6 +30,17 @@ fn policy_invalid_argument_is_an_error() {
     assert_eq!(ended.code, Some(2));
     assert!(ended.err.starts_with("error: invalid POLICY `gcra:0/1s`: "), "{}", ended.err);
     assert_eq!(run(&["take", "key"], "").code, Some(2));
+    for (key, policy, expected) in [
+        ("k", "gcraa:1/1s", "error: unknown algorithm `gcraa`: did you mean `gcra`?\n"),
+        (
+            "gcra:1/1s",
+            "user7",
+            "error: invalid POLICY `user7` beside a KEY that is a policy: expected KEY first\n",
+        ),
+    ] {
+        let ended = run(&["take", key, policy], "");
+        assert_eq!((ended.code, &*ended.err), (Some(2), expected));
+    }
     assert_eq!(run(&["take", "key", "gcra:1/1s", "--cost", "4294967296"], "").code, Some(2));
     assert_eq!(run(&["simulate", "--store", "redis://localhost:1", "-"], "").code, Some(2));
     assert_eq!(run(&["serve", "--listen", "here"], "").code, Some(2));

@@ -42,21 +42,7 @@ pub(super) fn rate_of(algorithm: &str) -> &'static str {
 /// Where an invalid limit is joined to another part by other characters than `,` or `:`, and its error. `behind` is the
 /// rest of the policy, from the comma after the limit on.
 pub(super) fn joined(limit: &str, behind: &str) -> Option<(usize, String)> {
-    // The thousands of a number: `gcra:1,000/1s`.
-    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
-    let number = limit.rfind(':').map(|colon| colon + 1);
-    if let (Some(start), Some(rest)) = (number, behind.strip_prefix(','))
-        && digits(rest) == 3
-        && digits(&limit[start..]) == limit.len() - start
-        && rest[3..].starts_with('/')
-    {
-        let (first, rest) = (&limit[start..], &rest[..3]);
-        return Some((
-            start,
-            format!("invalid limit `{first},{rest}`: expected it without a comma: `{first}{rest}`"),
-        ));
-    }
-    if let Some(found) = at_the_ends(limit) {
+    if let Some(found) = thousands(limit, behind).or_else(|| at_the_ends(limit)) {
         return Some(found);
     }
     // A limit with its options is shorter. Clients send longer texts, and each character is followed by a look ahead.
@@ -74,7 +60,7 @@ pub(super) fn joined(limit: &str, behind: &str) -> Option<(usize, String)> {
             ));
         }
         let is_option = OPTIONS.contains(&word)
-            && (rest.len() == word.len() || rest[word.len()..].starts_with('='));
+            && (rest.len() == word.len() || rest[word.len()..].starts_with(['=', ' ']));
         if is_separator && is_option {
             return Some((
                 at,
@@ -87,13 +73,34 @@ pub(super) fn joined(limit: &str, behind: &str) -> Option<(usize, String)> {
             return Some((at, format!("invalid character `{char}`: expected `{plain}`")));
         }
     }
-    if let Some(space) = limit.find(" /") {
+    let space = [" /", ": "].into_iter().find_map(|it| limit.find(it));
+    if let Some(space) = space {
         return Some((
             space,
-            "invalid space: expected N/PERIOD without spaces, such as `30/1m`".to_owned(),
+            "invalid space: expected a policy without spaces, such as `gcra:30/1m`".to_owned(),
         ));
     }
     abbreviated(limit).or_else(|| offset_of_zone(limit))
+}
+
+/// A number with commas between its thousands: `gcra:1,000/1s`.
+fn thousands(limit: &str, behind: &str) -> Option<(usize, String)> {
+    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let start = limit.rfind(':').map_or(0, |colon| colon + 1);
+    let first = &limit[start..];
+    if !(1..=3).contains(&first.len()) || digits(first) < first.len() {
+        return None;
+    }
+    let (mut number, mut rest) = (first.to_owned(), behind);
+    while let Some(group) = rest.strip_prefix(',').filter(|it| digits(it) == 3) {
+        number.push_str(&group[..3]);
+        rest = &group[3..];
+    }
+    if rest.len() == behind.len() || !rest.starts_with('/') {
+        return None;
+    }
+    let text = format!("{first}{}", &behind[..behind.len() - rest.len()]);
+    Some((start, format!("invalid limit `{text}`: expected it without commas: `{number}`")))
 }
 
 /// Spaces and quotes around a limit.

@@ -205,6 +205,9 @@ impl Context {
         let unavailable = |error: redis::RedisError| {
             // The library quotes the class of the server's error: `"WRONGPASS": ...`.
             let mut text = plain_error(&error).replacen("\": ", " ", 1);
+            if error.kind() == redis::ErrorKind::Parse {
+                text = "it does not speak the Redis protocol: expected Redis, Valkey, or the Redis protocol of a Sluicegate server".to_owned();
+            }
             if self.url.tls && (error.is_timeout() || text.contains("corrupt message")) {
                 text.push_str(TLS_ADVICE);
             }

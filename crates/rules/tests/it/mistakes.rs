@@ -36,6 +36,14 @@ fn yaml_syntax_mistake_names_the_correction() {
             "line 4, column 12: invalid value `*foo`: expected it in quotes, because YAML gives `*` at its beginning a meaning",
         ),
         (
+            "domain: d\ndescriptors:\n  - key: a\n    value: &x\n    rate_limit: {unit: day, requests_per_unit: 1}\n",
+            "line 4, column 14: invalid value: expected one behind an anchor or a tag; a string that begins with `&` or `!` needs quotes",
+        ),
+        (
+            "rules:\n  - name: a\n    match: {path: !/a}\n    policy: gcra:1/1s\n",
+            "line 3, column 22: invalid value: expected one behind an anchor or a tag; a string that begins with `&` or `!` needs quotes",
+        ),
+        (
             "rules:\n  - name: a\n    policy: gcra: 1/1s\n",
             "line 3, column 13: invalid value `gcra: 1/1s`: expected no space after `:`, or quotes around the value",
         ),

@@ -95,6 +95,9 @@ fn take_mistakes_are_named() {
         &http.err,
         &format!("the server at {} does not speak RESP: ", server.http),
     );
+    let ended = run(&["redis", "status", &format!("redis://{}", server.http)], "");
+    let expected = "it does not speak the Redis protocol: expected Redis, Valkey, or the Redis protocol of a Sluicegate server";
+    assert!(ended.err.contains(expected) || ended.out.contains(expected), "{ended:?}");
     let url = server.address.replace("resp://", "redis://");
     let ended = run(&["redis", "install", &url], "");
     let place = server.address.trim_start_matches("resp://");
