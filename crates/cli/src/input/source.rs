@@ -30,20 +30,26 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// First bytes of a gzip file.
 const GZIP: &[u8] = &[0x1f, 0x8b];
 /// First bytes of other kinds of files, with their kinds, and what converts them.
-const OTHER_KINDS: [(&[u8], &str, &str); 10] = [
-    (b"BZh", "compressed by bzip2", "bzcat FILE"),
-    (b"\xfd7zXZ\0", "compressed by xz", "xzcat FILE"),
-    (b"\x28\xb5\x2f\xfd", "compressed by zstd", "zstdcat FILE"),
-    (b"\x04\x22\x4d\x18", "compressed by lz4", "lz4cat FILE"),
-    (b"\x1f\x9d", "compressed by compress", "zcat FILE"),
-    (b"LZIP", "compressed by lzip", "lzip -dc FILE"),
-    (b"PK\x03\x04", "a zip archive", "unzip -p FILE"),
-    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "7z x -so FILE"),
-    (b"\xff\xfe", "in UTF-16", "iconv -f utf-16 -t utf-8 FILE"),
-    (b"\xfe\xff", "in UTF-16", "iconv -f utf-16 -t utf-8 FILE"),
+const OTHER_KINDS: [(&[u8], &str, &str); 17] = [
+    (b"BZh", "compressed by bzip2", "bzcat"),
+    (b"\xfd7zXZ\0", "compressed by xz", "xzcat"),
+    (b"\x5d\0\0", "compressed by lzma", "xzcat"),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd", "zstdcat"),
+    // The first frame of pzstd.
+    (b"\x50\x2a\x4d\x18", "compressed by zstd", "zstdcat"),
+    (b"\x04\x22\x4d\x18", "compressed by lz4", "lz4cat"),
+    (b"\x1f\x9d", "compressed by compress", "zcat"),
+    (GZIP, "compressed by gzip twice", "zcat"),
+    (b"\x89LZO", "compressed by lzop", "lzop -dc"),
+    (b"LZIP", "compressed by lzip", "lzip -dc"),
+    (b"PK\x03\x04", "a zip archive", "unzip -p"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive", "7z x -so"),
+    (b"Rar!\x1a\x07", "a rar archive", "unrar p -inul"),
+    (b"\xff\xfe\0\0", "in UTF-32", "iconv -f utf-32 -t utf-8"),
+    (b"\0\0\xfe\xff", "in UTF-32", "iconv -f utf-32 -t utf-8"),
+    (b"\xff\xfe", "in UTF-16", "iconv -f utf-16 -t utf-8"),
+    (b"\xfe\xff", "in UTF-16", "iconv -f utf-16 -t utf-8"),
 ];
-/// Where the header of a tar archive has its mark, and the mark.
-const TAR: (usize, &[u8]) = (257, b"ustar");
 /// Start of synthetic traffic: a round minute, as in the scenarios.
 const START: u64 = 1_700_000_040_000_000;
 
@@ -261,15 +267,19 @@ fn source(bytes: Box<dyn Read>, reading: Reading<'_>) -> anyhow::Result<Source> 
     let unreadable = |error| unreadable(&error);
     let (bytes, start) = peek(bytes, 2, |it| it.len() >= 2).map_err(unreadable)?;
     let damage = Damage::default();
-    let bytes: Box<dyn Read> = if start.starts_with(GZIP) {
-        Box::new(Unzip::new(bytes, Damage::clone(&damage)))
-    } else {
-        bytes
-    };
+    let is_zipped = start.starts_with(GZIP);
+    let bytes: Box<dyn Read> =
+        if is_zipped { Box::new(Unzip::new(bytes, Damage::clone(&damage))) } else { bytes };
     let (bytes, start) = peek(bytes, SAMPLE_BYTES, is_enough).map_err(unreadable)?;
-    check_kind(&start, reading.command)?;
-    let log = options.log.as_ref();
-    let Some(format) = log.map(|log| log.value.clone()).or_else(|| guess(&start)) else {
+    check_kind(&start, is_zipped, reading.command)?;
+    let (log, time_field) = (options.log.as_ref(), options.time_field.as_deref());
+    let text = start.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&start);
+    let format = match log {
+        Some(log) => Some(log.value.clone().inside(lines(text), &options.key, time_field)),
+        None if is_trace(text) => None,
+        None => LogFormat::detect(lines(text)),
+    };
+    let Some(format) = format else {
         ensure!(
             is_trace(&start),
             "unknown format: expected a trace with the header `t_us,key,cost`, or an access log; use --log \
@@ -300,7 +310,6 @@ fn source(bytes: Box<dyn Read>, reading: Reading<'_>) -> anyhow::Result<Source> 
             "invalid --key `{text}`: expected a field in braces, such as `{{{text}}}`"
         );
     }
-    let time_field = options.time_field.as_deref();
     let duration_field = match (durations.field, durations.policy) {
         (Some(name), _) => DurationField::Named(name),
         (None, Some(_)) => DurationField::Detected,
@@ -321,6 +330,7 @@ fn source(bytes: Box<dyn Read>, reading: Reading<'_>) -> anyhow::Result<Source> 
         (LogError::Field { name, .. }, _, _) if time_field.unwrap_or("time") == name => {
             anyhow!("invalid --time-field: {error}")
         }
+        (LogError::Unit(_), ..) => anyhow!("invalid --duration-field: {error}"),
         (LogError::Field { name, .. }, DurationField::Named(field), _)
             if field.starts_with(name.as_str()) =>
         {
@@ -356,16 +366,51 @@ fn missing_duration(policy: &Policy, reason: &str) -> anyhow::Error {
 }
 
 /// Rejects a file without content, and one that has to be converted.
-fn check_kind(start: &[u8], command: &str) -> anyhow::Result<()> {
+fn check_kind(start: &[u8], is_zipped: bool, command: &str) -> anyhow::Result<()> {
     let text = start.strip_prefix(BYTE_ORDER_MARK).unwrap_or(start);
     ensure!(!text.trim_ascii().is_empty(), "the file is empty: expected a trace or an access log");
-    if let Some((_, kind, tool)) = OTHER_KINDS.iter().find(|(first, ..)| start.starts_with(first)) {
+    let known = OTHER_KINDS.iter().find(|(first, ..)| start.starts_with(first));
+    let kind = known.map(|(_, kind, tool)| (*kind, *tool));
+    let kind = kind.or_else(|| is_tar(start).then_some(("a tar archive", "tar -xOf")));
+    if let Some((kind, tool)) = kind.or_else(|| utf16(start)) {
+        let tool = match is_zipped {
+            true => format!("zcat FILE | {tool} -"),
+            false => format!("{tool} FILE"),
+        };
         bail!("invalid FILE: it is {kind}; use `{tool} | sluicegate {command} -`");
     }
-    if start.get(TAR.0..).is_some_and(|rest| rest.starts_with(TAR.1)) {
-        bail!("invalid FILE: it is a tar archive; use `tar -xOf FILE | sluicegate {command} -`");
-    }
+    let text = text.trim_ascii();
+    let returns = text.windows(2).filter(|it| it[0] == b'\r' && !matches!(it[1], b'\r' | b'\n'));
+    let cat = if is_zipped { "zcat" } else { "cat" };
+    ensure!(
+        returns.count() <= text.iter().filter(|byte| **byte == b'\n').count(),
+        "invalid FILE: its lines end in a carriage return alone; use \
+         `{cat} FILE | tr '\\r' '\\n' | sluicegate {command} -`"
+    );
     Ok(())
+}
+
+/// Whether a file begins with the header of a tar archive, of any version: it has the sum of its own bytes, in which
+/// those of the sum are spaces.
+fn is_tar(start: &[u8]) -> bool {
+    let Some(header) = start.get(..512) else { return false };
+    let (before, rest) = header.split_at(148);
+    let (sum, after) = rest.split_at(8);
+    let given = str::from_utf8(sum).map(|sum| sum.trim_matches(['\0', ' '])).unwrap_or_default();
+    let bytes = before.iter().chain(after).map(|byte| u32::from(*byte)).sum::<u32>();
+    u32::from_str_radix(given, 8) == Ok(bytes + 8 * u32::from(b' '))
+}
+
+/// UTF-16 without a mark: of each of the first characters, one byte is zero.
+fn utf16(start: &[u8]) -> Option<(&'static str, &'static str)> {
+    let zeros = |first: usize| {
+        start.iter().skip(first).step_by(2).take(8).filter(|byte| **byte == 0).count()
+    };
+    match (zeros(0), zeros(1)) {
+        (0, 8) => Some(("in UTF-16", "iconv -f utf-16le -t utf-8")),
+        (8, 0) => Some(("in UTF-16", "iconv -f utf-16be -t utf-8")),
+        _ => None,
+    }
 }
 
 /// Reads up to `most` bytes, or until `enough`, and puts them back.
@@ -401,11 +446,6 @@ fn is_trace(start: &[u8]) -> bool {
     let start = start.strip_prefix(BYTE_ORDER_MARK).unwrap_or(start);
     let mut columns = lines(start).next().unwrap_or_default().split(|byte| *byte == b',');
     columns.any(|column| matches!(column.trim_ascii(), b"t_us" | b"\"t_us\""))
-}
-
-fn guess(start: &[u8]) -> Option<LogFormat> {
-    let start = start.strip_prefix(BYTE_ORDER_MARK).unwrap_or(start);
-    if is_trace(start) { None } else { LogFormat::detect(lines(start)) }
 }
 
 fn traffic(options: &InputOptions) -> Source {

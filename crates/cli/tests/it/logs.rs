@@ -1,9 +1,12 @@
 //! `simulate` on access logs.
 
 use std::{
+    fs,
     io::Write,
     process::{Command, Stdio},
 };
+
+use sluicegate_testing::TempDir;
 
 use crate::run::{Ended, output, run};
 
@@ -63,10 +66,10 @@ fn simulate_log_custom_format_and_json_are_read() {
     assert_eq!(decided_rows(&rows(&["--time-field", "at"], named).out).len(), 2);
 }
 
-fn packed(text: &str) -> Vec<u8> {
+fn packed(bytes: impl AsRef<[u8]>) -> Vec<u8> {
     let mut gzip =
         Command::new("gzip").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    gzip.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    gzip.stdin.take().unwrap().write_all(bytes.as_ref()).unwrap();
     gzip.wait_with_output().unwrap().stdout
 }
 
@@ -80,7 +83,7 @@ fn simulate_log_truncated_gzip_is_read_up_to_the_damage() {
             number % 250
         )
     };
-    let packed_log = packed(&(0..5000).map(line).collect::<String>());
+    let packed_log = packed((0..5000).map(line).collect::<String>());
     let ended = rows(&[], &packed_log[..packed_log.len() / 2]);
     let lines = decided_rows(&ended.out).len();
     assert!(ended.code == Some(0) && (1000..4000).contains(&lines), "{lines}: {}", ended.err);
@@ -88,7 +91,7 @@ fn simulate_log_truncated_gzip_is_read_up_to_the_damage() {
 
     // Of a trace, all is meant.
     let trace: String = (0..5000).map(|at| format!("{at},k{},1\n", at * 7919 % 5000)).collect();
-    let packed_trace = packed(&format!("t_us,key,cost\n{trace}"));
+    let packed_trace = packed(format!("t_us,key,cost\n{trace}"));
     let ended = rows(&[], &packed_trace[..packed_trace.len() / 2]);
     assert_ne!(ended.code, Some(0));
     assert!(ended.err.contains("cannot read the trace: "), "{}", ended.err);
@@ -347,9 +350,190 @@ fn simulate_log_lines_without_a_request_are_skipped_and_counted_by_reason() {
     let squid = "1760104500.075    151 203.0.113.5 TCP_MISS/200\n";
     let ended = rows(&["--log", "$msec $elapsed $remote_addr $code"], squid);
     assert_eq!((ended.code, ended.out.lines().count()), (Some(2), 1), "{}", ended.out);
-    let expected = "error: invalid log: no line has a client under one of its usual names; use --key for another field, as \
-         `--key '{field}'`\n";
+    let expected = "error: invalid log: no line has the expected format; line 1: missing elapsed before a space; if the space is \
+         padding, use `tr -s ' '`\n";
     assert_eq!(ended.err, expected);
+}
+
+#[test]
+fn simulate_log_line_with_an_empty_or_missing_column_is_not_read_shifted() {
+    let format = "$msec $elapsed $remote_addr $server_addr $code";
+    let log = "1760104500.075 151 203.0.113.5 10.0.0.1 200\n\
+               1760104501.075  203.0.113.5 10.0.0.1 200\n\
+               1760104502.075    151 203.0.113.5 10.0.0.1 200\n\
+               1760104503.075 203.0.113.5 10.0.0.1 200\n";
+    let ended = rows(&["--log", format], log);
+    assert_eq!(decided_rows(&ended.out), ["0 203.0.113.5 1"], "{}", ended.err);
+    let expected = "warning: skipped 3 of 4 lines:\n  \
+         line 2: missing elapsed before a space; if the space is padding, use `tr -s ' '`\n  \
+         line 3: missing elapsed before a space; if the space is padding, use `tr -s ' '`\n  \
+         line 4: missing ` ` after server_addr\n  \
+         in all: 1 of another format, 2 with an empty field\n";
+    assert_eq!(ended.err, expected);
+    // An application load balancer without the name of the target.
+    let (_, alb) = LINES[2];
+    let without = alb.replace("app/web/50dc6c495c0c9188 ", "");
+    for key in ["{ip}", "{path}"] {
+        let ended = rows(&["--key", key], format!("{alb}\n{without}\n"));
+        assert_eq!(ended.out.lines().count(), 2, "{}", ended.out);
+        assert!(ended.err.contains("\n  line 2: missing ` "), "{}", ended.err);
+    }
+    let (semicolons, tabs) = (format.replace(' ', ";"), format.replace(' ', "\\t"));
+    for (format, separator) in [(semicolons, ";"), (tabs, "\t")] {
+        let line = log.lines().nth(1).unwrap().replace(' ', separator);
+        let ended = rows(&["--log", &format], line);
+        assert_eq!(decided_rows(&ended.out), ["0 203.0.113.5 1"], "{}", ended.err);
+    }
+}
+
+#[test]
+fn simulate_file_with_other_line_ends_is_named() {
+    let returns = LOG.replace('\n', "\r");
+    let trace = "t_us,key,cost\r0,k,1\r1,k,1\r".to_owned();
+    let endless = returns.repeat(20_000);
+    for text in [&returns, &format!("{returns}\n"), &format!("\u{feff}{returns}"), &trace, &endless]
+    {
+        for (file, cat) in [(text.clone().into_bytes(), "cat"), (packed(text), "zcat")] {
+            let ended = rows(&[], file);
+            let expected = format!(
+                "error: invalid FILE: its lines end in a carriage return alone; use `{cat} FILE | tr '\\r' '\\n' | sluicegate \
+                 simulate -`\n"
+            );
+            assert_eq!((ended.code, ended.err), (Some(2), expected));
+        }
+    }
+    let ended = rows(&[], format!("{LOG}{returns}\n{LOG}"));
+    assert_eq!(decided_rows(&ended.out).len(), 6);
+    let expected = "warning: skipped 1 of 7 lines:\n  line 4: expected one line, found a carriage return in it\n";
+    assert_eq!(ended.err, expected);
+    let doubled = rows(&[], LOG.replace('\n', "\r\r\n"));
+    assert_eq!((decided_rows(&doubled.out).len(), &*doubled.err), (3, ""));
+}
+
+#[test]
+fn simulate_log_of_a_container_is_read_in_a_format_by_name() {
+    let json = |text: &str| serde_json::Value::from(text).to_string();
+    let envelopes: [&dyn Fn(&str) -> String; 4] = [
+        &|line| line.to_owned(),
+        &|line| format!("2025-10-10T13:55:09.31Z stdout F {line}"),
+        &|line| {
+            let line = json(&format!("{line}\n"));
+            format!(r#"{{"log":{line},"stream":"stdout","time":"2025-10-10T13:55:09.31Z"}}"#)
+        },
+        &|line| {
+            format!(r#"{{"__REALTIME_TIMESTAMP":"1760104509000000","MESSAGE":{}}}"#, json(line))
+        },
+    ];
+    let common = r#"203.0.113.5 - - [10/Oct/2025:13:55:00 +0000] "GET /a HTTP/1.1" 200 1 "-" "-""#;
+    let vhost = format!("h:80 {common}");
+    let own = r#"{"at":1760104500,"client":"203.0.113.5","path":"/a","message":"{}"}"#;
+    let usual = ["--key", "{ip} {path}"];
+    let own_fields = ["--key", "{client} {path}", "--time-field", "at"];
+    let logs: [(&str, &str, &[&str]); 10] = [
+        ("common", common, &usual),
+        ("combined", common, &usual),
+        ("vhost_combined", &vhost, &usual),
+        ("envoy", LINES[0].1, &usual),
+        ("istio", LINES[1].1, &usual),
+        ("alb", LINES[2].1, &usual),
+        ("traefik", LINES[3].1, &usual),
+        ("json", own, &own_fields),
+        ("w3c", LINES[4].1, &usual),
+        (r#"$remote_addr - $remote_user [$time_local] "$request""#, common, &usual),
+    ];
+    for (format, text, options) in logs {
+        for envelope in envelopes {
+            // A broken line, and one about the container, do not decide.
+            let lines = ["started", text].into_iter().flat_map(str::lines).map(envelope);
+            let log = "broken\n".to_owned() + &lines.collect::<Vec<_>>().join("\n");
+            let ended = rows(&[&["--log", format], options].concat(), &log);
+            let row = "\n1760104500000000,203.0.113.5 /a,1,1,";
+            assert!(ended.out.contains(row), "{format}\n{log}\n{}{}", ended.out, ended.err);
+        }
+    }
+    // A format may have the prefix in it.
+    let line = envelopes[1](common);
+    let format = r#"$written stdout F $remote_addr - $remote_user [$time_local] "$request""#;
+    let ended = rows(&["--log", format, "--key", "{written}"], line);
+    assert_eq!(decided_rows(&ended.out), ["0 2025-10-10T13:55:09.31Z 1"], "{}", ended.err);
+}
+
+#[test]
+fn simulate_log_directive_of_a_configuration_file_is_a_format() {
+    for directive in [
+        r#"LogFormat "%h %l %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{User-Agent}i\"" combined"#,
+        r#"CustomLog logs/access_log "%h %l %u %t \"%r\" %>s %b" env=!quiet"#,
+        "CustomLog logs/access_log common",
+        "log_format main '$remote_addr - $remote_user [$time_local] \"$request\" '\n    '$status $bytes';\n",
+        "    #log_format  main  escape=json '$remote_addr - $remote_user [$time_local] \"$request\" '\n    \
+             #                  '$status $body_bytes_sent \"$http_referer\" '\n    \
+             #                  '\"$http_user_agent\" \"$http_x_forwarded_for\"';\n",
+    ] {
+        let ended = rows(&["--log", directive, "--key", "{ip} {path}"], LOG);
+        assert_eq!((ended.code, &*ended.err), (Some(0), ""), "{directive}");
+        assert_eq!(decided_rows(&ended.out)[0], "0 10.0.0.1 /login 1", "{directive}");
+    }
+    for directive in
+        ["LogFormat", "LogFormat \"%h %t", "CustomLog logs/access_log", "log_format main;"]
+    {
+        let error = rows(&["--log", directive], LOG).err;
+        let expected = format!("error: invalid --log `{directive}`: expected common, ");
+        assert!(error.starts_with(&expected), "{error}");
+    }
+}
+
+/// A tar archive of `log`.
+fn archived(log: &str, version: &str) -> Vec<u8> {
+    let folder = TempDir::new();
+    fs::write(folder.path().join("access.log"), log).unwrap();
+    let mut tar = Command::new("tar");
+    tar.args(["-c", "-f", "-", version, "access.log"]).current_dir(folder.path());
+    tar.output().unwrap().stdout
+}
+
+#[test]
+fn simulate_file_of_another_kind_is_named_with_what_converts_it() {
+    let utf16 = |mark: &str, bytes: fn(u16) -> [u8; 2]| {
+        format!("{mark}{LOG}").encode_utf16().flat_map(bytes).collect::<Vec<_>>()
+    };
+    let utf32 = |bytes: fn(u32) -> [u8; 4]| {
+        let characters = "\u{feff}".chars().chain(LOG.chars());
+        characters.flat_map(|it| bytes(u32::from(it))).collect::<Vec<_>>()
+    };
+    for (file, kind, tool) in [
+        (archived(LOG, "--format=ustar"), "a tar archive", "tar -xOf"),
+        (archived(LOG, "--format=v7"), "a tar archive", "tar -xOf"),
+        (archived("t_us,key,cost\n0,k,1\n", "--format=v7"), "a tar archive", "tar -xOf"),
+        (utf16("\u{feff}", u16::to_le_bytes), "in UTF-16", "iconv -f utf-16 -t utf-8"),
+        (utf16("\u{feff}", u16::to_be_bytes), "in UTF-16", "iconv -f utf-16 -t utf-8"),
+        (utf16("", u16::to_le_bytes), "in UTF-16", "iconv -f utf-16le -t utf-8"),
+        (utf16("", u16::to_be_bytes), "in UTF-16", "iconv -f utf-16be -t utf-8"),
+        (utf32(u32::to_le_bytes), "in UTF-32", "iconv -f utf-32 -t utf-8"),
+        (utf32(u32::to_be_bytes), "in UTF-32", "iconv -f utf-32 -t utf-8"),
+        (b"BZh91AY&SY".to_vec(), "compressed by bzip2", "bzcat"),
+        (b"\xfd7zXZ\0\0\x04".to_vec(), "compressed by xz", "xzcat"),
+        (b"\x5d\0\0\x80\0\xff".to_vec(), "compressed by lzma", "xzcat"),
+        (b"\x28\xb5\x2f\xfd\x24".to_vec(), "compressed by zstd", "zstdcat"),
+        (b"\x50\x2a\x4d\x18\x04".to_vec(), "compressed by zstd", "zstdcat"),
+        (b"\x04\x22\x4d\x18\x64".to_vec(), "compressed by lz4", "lz4cat"),
+    ] {
+        let zipped = packed(&file);
+        for options in [&[][..], &["--log", "common"]] {
+            let expected = |tool: &str| {
+                format!("error: invalid FILE: it is {kind}; use `{tool} | sluicegate simulate -`\n")
+            };
+            let ended = rows(options, &file);
+            assert_eq!((ended.code, ended.err), (Some(2), expected(&format!("{tool} FILE"))));
+            let ended = rows(options, &zipped);
+            let tool = format!("zcat FILE | {tool} -");
+            assert_eq!((ended.code, ended.err), (Some(2), expected(&tool)));
+        }
+    }
+    let twice = rows(&[], packed(packed(LOG)));
+    assert_eq!(
+        twice.err,
+        "error: invalid FILE: it is compressed by gzip twice; use `zcat FILE | zcat - | sluicegate simulate -`\n"
+    );
 }
 
 #[test]
@@ -377,6 +561,28 @@ fn simulate_log_unit_of_duration_is_given_or_known() {
         let field = format!("took:{unit}");
         assert_eq!(ends(&["--duration-field", &field], &other), end, "{unit}");
     }
+    // A value may have a unit of its own.
+    for (value, end) in [
+        ("0.123", "1760104500123000"),
+        ("12ms", "1760104500012000"),
+        ("1.5s", "1760104501500000"),
+        ("357us", "1760104500000357"),
+        ("357\u{b5}s", "1760104500000357"),
+        ("1m2.5s", "1760104562500000"),
+    ] {
+        let log = other.replace("357313", &format!("\"{value}\""));
+        assert_eq!(ends(&["--duration-field", "took"], &log), end, "{value}");
+    }
+    let log = other.replace("357313", "\"12min\"");
+    let command = ["simulate", "-", "--policy", "concurrency:5/30s", "--duration-field"];
+    let ended = run(&[&command[..], &["took"]].concat(), &log);
+    let expected = "error: invalid log: no line has the expected format; line 1: invalid duration `12min`: expected a number up \
+         to 366 days, such as `0.250`, or one with a unit (h, m, s, ms, us or ns), such as `12ms`\n";
+    assert_eq!((ended.code, &*ended.err), (Some(2), expected));
+    let ended = run(&[&command[..], &["took:min"]].concat(), &other);
+    let expected = "error: invalid --duration-field: unknown unit in `took:min`: expected `NAME` or `NAME:UNIT`, with s, ms, us \
+         or ns as the unit\n";
+    assert_eq!((ended.code, &*ended.err), (Some(2), expected));
     let iis = "#Fields: date time c-ip time-taken\n2025-10-10 13:55:00 203.0.113.5 15";
     assert_eq!(ends(&["--duration-field", "time-taken"], iis), "1760104500000000");
 }

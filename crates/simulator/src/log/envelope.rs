@@ -20,6 +20,9 @@ pub(super) enum Envelope {
 const MEMBERS: [&str; 3] = ["log", "MESSAGE", "message"];
 
 impl Envelope {
+    /// All of them, in the order in which they are detected.
+    pub(super) const ALL: [Self; 3] = [Self::None, Self::Cri, Self::Json];
+
     /// The line inside of `line`.
     pub(super) fn open(self, line: &[u8]) -> Result<Cow<'_, [u8]>, LogFault> {
         match self {

@@ -23,6 +23,11 @@ pub enum LogError {
         /// The known fields.
         has: String,
     },
+    /// Unknown unit of a field of durations.
+    #[error(
+        "unknown unit in `{0}`: expected `NAME` or `NAME:UNIT`, with s, ms, us or ns as the unit"
+    )]
+    Unit(String),
     /// Too many fields.
     #[error("too many fields ({0}): expected up to 11, and the time")]
     TooMany(usize),
@@ -43,6 +48,12 @@ pub enum LogFault {
         /// The missing text.
         text: Quoted,
     },
+    /// A column is empty among others that only spaces separate: it may also be padding.
+    #[error("missing {0} before a space; if the space is padding, use `tr -s ' '`")]
+    Empty(String),
+    /// Lines inside of the line: their ends are other ones.
+    #[error("expected one line, found a carriage return in it")]
+    Return,
     /// Text precedes the client, or another field of the line is not where it is expected.
     #[error("invalid {name} `{value}`: expected the client at the beginning of the line")]
     Misplaced {
@@ -81,7 +92,10 @@ pub enum LogFault {
     #[error("missing duration")]
     NoDuration,
     /// Invalid duration.
-    #[error("invalid duration `{0}`: expected a number up to 366 days, such as `0.250`")]
+    #[error(
+        "invalid duration `{0}`: expected a number up to 366 days, such as `0.250`, or one with a unit (h, m, s, ms, \
+         us or ns), such as `12ms`"
+    )]
     Duration(Quoted),
     /// The line has no time.
     #[error("missing time")]
@@ -104,6 +118,8 @@ impl LogFault {
             | Self::Json
             | Self::Columns { .. }
             | Self::NoColumns => "of another format",
+            Self::Empty(_) => "with an empty field",
+            Self::Return => "with a carriage return",
             Self::NoClient => "without a client",
             Self::Client(_) => "with an invalid client",
             Self::NoRequest => "without a request",

@@ -38,23 +38,27 @@ pub(super) struct Pattern {
     variables: Vec<Variable>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Variable {
     name: String,
     /// Its index among the values to read.
     slot: Option<usize>,
     /// The text after it; empty at the end of the line.
     end: Vec<u8>,
+    /// Whether a value to read is found by counting the spaces from here on: an empty value may be padding then.
+    is_counted: bool,
+    /// Whether it is one of the columns before a quote, none of which can begin with it.
+    is_before_quote: bool,
 }
 
 impl Pattern {
     pub(super) fn new(text: &str) -> Result<Self, LogError> {
         let named = NAMED.iter().find(|(name, _)| *name == text).map(|(_, format)| *format);
         // As a configuration file of Apache has it, between quotes.
-        let format = named.unwrap_or(text).replace("\\\"", "\"");
+        let format = named.unwrap_or(text).replace("\\\"", "\"").replace("\\t", "\t");
         let pieces = match &*format {
             format if format.contains('$') => nginx(format),
-            format if format.contains('%') => apache(&format.replace("\\t", "\t")),
+            format if format.contains('%') => apache(format),
             _ => None,
         };
         let pieces = pieces.ok_or_else(|| LogError::Format(text.to_owned()))?;
@@ -68,7 +72,7 @@ impl Pattern {
                     return Err(LogError::Format(text.to_owned()));
                 }
                 (Piece::Variable(name), _) => {
-                    pattern.variables.push(Variable { name, slot: None, end: Vec::new() });
+                    pattern.variables.push(Variable { name, ..Variable::default() });
                 }
             }
         }
@@ -81,10 +85,31 @@ impl Pattern {
         found.map(|variable| variable.slot = Some(slot)).is_some()
     }
 
-    /// Removes everything after the last variable to read.
+    /// Removes everything after the last variable to read, but not the columns that are found together with it.
     pub(super) fn cut(&mut self) {
+        let (mut is_counted, mut is_before_quote) = (false, false);
+        for variable in self.variables.iter_mut().rev() {
+            let is_column = variable.end.iter().all(|byte| *byte == b' ');
+            if !is_column {
+                is_counted = false;
+                is_before_quote = variable.end.starts_with(b" \"");
+            }
+            is_counted |= variable.slot.is_some();
+            variable.is_counted = is_counted && is_column && !variable.end.is_empty();
+            variable.is_before_quote = is_before_quote;
+        }
         let last = self.variables.iter().rposition(|variable| variable.slot.is_some());
-        self.variables.truncate(last.map_or(0, |last| last + 1));
+        self.variables.truncate(last.map_or(0, |last| last + 1 + self.columns_after(last)));
+    }
+
+    /// Number of columns after the variable `last`, if it is one of several with the same separator: where one of
+    /// them is missing, the line has too few.
+    fn columns_after(&self, last: usize) -> usize {
+        let is_column = |variable: &&Variable| variable.end == self.variables[last].end;
+        let after = self.variables[last + 1..].iter().take_while(is_column).count();
+        let before = last.checked_sub(1).map(|before| &self.variables[before]);
+        let is_one_of_several = after > 0 || before.as_ref().is_some_and(is_column);
+        if is_one_of_several { after + 1 } else { 0 }
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
@@ -111,6 +136,12 @@ impl Pattern {
             };
             let end = end.ok_or_else(|| missing(&variable.name, &variable.end))?;
             let value = &rest[..end];
+            if variable.is_counted && value.is_empty() {
+                return Err(LogFault::Empty(variable.name.clone()));
+            }
+            if variable.is_before_quote && value.starts_with(b"\"") {
+                return Err(missing(&variable.name, &variable.end));
+            }
             if let Some(slot) = variable.slot {
                 values[slot] = value;
             }
@@ -361,7 +392,49 @@ mod tests {
     fn format_quotes_with_backslashes_are_those_of_a_configuration_file() {
         let format = r#"%h %l %u %t \"%r\" %>s"#;
         assert_eq!(read(format, &["request"], LINE).unwrap(), ["GET /\\\"x HTTP/1.0"]);
-        assert_eq!(read(r"%h\t%m", &["request_method"], "a\tGET").unwrap(), ["GET"]);
+        for format in [r"%h\t%m", r"$remote_addr\t$request_method"] {
+            assert_eq!(read(format, &["request_method"], "a\tGET").unwrap(), ["GET"]);
+        }
+    }
+
+    #[test]
+    fn format_column_that_is_missing_shifts_no_other() {
+        let columns = "$msec $elapsed $remote_addr $server $code";
+        let address = |format: &str, line: &str| {
+            read(format, &["remote_addr"], line).map(|values| values[0].clone())
+        };
+        let empty = |name: &str| {
+            Err(format!("missing {name} before a space; if the space is padding, use `tr -s ' '`"))
+        };
+        let missing = |end: &str, name: &str| Err(format!("missing `{end}` after {name}"));
+        let client = || Ok("10.0.0.1".to_owned());
+        for (line, expected) in [
+            ("7 5 10.0.0.1 10.0.0.2 200", client()),
+            ("7 5 10.0.0.1 10.0.0.2 200 more", client()),
+            ("7 5 10.0.0.1   10.0.0.2 200", client()),
+            // A value that is missing, and padding.
+            ("7  10.0.0.1 10.0.0.2 200", empty("elapsed")),
+            ("7  5 10.0.0.1 10.0.0.2 200", empty("elapsed")),
+            (" 7 5 10.0.0.1 10.0.0.2 200", empty("msec")),
+            ("7 5  10.0.0.2 200", empty("remote_addr")),
+            // A column that is missing with its separator.
+            ("7 10.0.0.1 10.0.0.2 200", missing(" ", "server")),
+        ] {
+            assert_eq!(address(columns, line), expected, "{line}");
+        }
+        // Other separators are no padding.
+        let piped = "$msec|$elapsed|$remote_addr|$server|$code";
+        assert_eq!(address(piped, "7||10.0.0.1||200"), client());
+        assert_eq!(address(piped, "7|10.0.0.1|10.0.0.2|200"), missing("|", "server"));
+        // A quote shows where the columns end.
+        let quoted = "$msec $elapsed $remote_addr $server \"$request\" $code";
+        assert_eq!(address(quoted, "7 5 10.0.0.1 10.0.0.2 \"GET /a\" 200"), client());
+        for line in ["7 10.0.0.1 10.0.0.2 \"GET /a\" \"200", "7 10.0.0.1 \"GET /a b\" \"200"] {
+            assert!(address(quoted, line).unwrap_err().starts_with("missing ` "), "{line}");
+        }
+        // An empty value between other texts is in its place.
+        assert_eq!(read("common", &["remote_user"], "10.0.0.1 -  [x] \"GET\"").unwrap(), [""]);
+        assert_eq!(address("[$time] $a $b \"$remote_addr\"", "[7]  2 \"10.0.0.1\""), client());
     }
 
     #[test]

@@ -236,6 +236,8 @@ impl<R: Read> LogReader<R> {
         let start = self.keys.len();
         let moment = if length > MAX_LINE {
             Err(LogFault::TooLong)
+        } else if memchr(b'\r', line.trim_ascii_end()).is_some() {
+            Err(LogFault::Return)
         } else {
             self.shape.read(line, &mut self.keys)
         };

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use sluicegate_core::Timestamp;
 
 use super::{
+    directive,
     duration::{self, Unit},
     envelope::Envelope,
     error::{LogError, LogFault},
@@ -37,12 +38,13 @@ impl From<Kind> for LogFormat {
 impl std::str::FromStr for LogFormat {
     type Err = LogError;
 
-    /// A name of a format, or a format string of nginx (with `$`) or Apache (with `%`).
+    /// A name of a format, or a format string of nginx (with `$`) or Apache (with `%`), also inside of its directive.
     fn from_str(text: &str) -> Result<Self, LogError> {
-        Ok(Self::from(match text {
+        let format = directive::format(text).ok_or_else(|| LogError::Format(text.to_owned()))?;
+        Ok(Self::from(match &*format {
             "json" | "traefik" => Kind::Json,
             "w3c" => Kind::W3c(Columns::default()),
-            _ => Kind::Text(Pattern::new(text)?),
+            format => Kind::Text(Pattern::new(format)?),
         }))
     }
 }
@@ -55,7 +57,7 @@ impl LogFormat {
         let mut objects = None;
         for line in lines {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
-            for envelope in [Envelope::None, Envelope::Cri, Envelope::Json] {
+            for envelope in Envelope::ALL {
                 let Ok(inner) = envelope.open(line) else { continue };
                 if let Some(kind) = Kind::of(&inner) {
                     return Some(Self { envelope, kind });
@@ -67,6 +69,44 @@ impl LogFormat {
         }
         objects
     }
+
+    /// This format, inside of the lines of a container if `lines` are such: the first line that has `key` and its time,
+    /// as it is or inside, decides.
+    #[must_use]
+    pub fn inside<'a>(
+        self,
+        lines: impl Iterator<Item = &'a [u8]>,
+        key: &KeyTemplate,
+        time_field: Option<&str>,
+    ) -> Self {
+        let reads = |line: &[u8], key: &KeyTemplate| {
+            let shape =
+                Shape::new(&self.kind.clone().into(), key, time_field, DurationField::Ignored);
+            shape.map(|mut shape| matches!(shape.read(line, &mut Vec::new()), Ok(Some(_))))
+        };
+        for line in lines {
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            for envelope in Envelope::ALL {
+                let Ok(inner) = envelope.open(line) else { continue };
+                let is_request = match self.kind {
+                    Kind::W3c(_) => inner.starts_with(b"#Fields:"),
+                    Kind::Json => reads(&inner, key) == Ok(true),
+                    // The text before the line may fit another key than the client.
+                    Kind::Text(_) => {
+                        reads(&inner, key) == Ok(true) && reads(&inner, &client_key()) != Ok(false)
+                    }
+                };
+                if is_request {
+                    return Self { envelope, ..self };
+                }
+            }
+        }
+        self
+    }
+}
+
+fn client_key() -> KeyTemplate {
+    KeyTemplate { parts: vec![TemplatePart::Field("ip".to_owned())] }
 }
 
 impl Kind {
@@ -86,10 +126,9 @@ impl Kind {
     /// Whether the line has a time, and a client that is an address or a host name of several labels: one word may be
     /// anything.
     fn has_request(&self, line: &[u8]) -> bool {
-        let key = KeyTemplate { parts: vec![TemplatePart::Field("ip".to_owned())] };
         let format = Self::clone(self).into();
         let reads = |duration, client: &mut Vec<u8>| {
-            let shape = Shape::new(&format, &key, None, duration);
+            let shape = Shape::new(&format, &client_key(), None, duration);
             shape.is_ok_and(|mut shape| matches!(shape.read(line, client), Ok(Some(_))))
         };
         let mut client = Vec::new();
@@ -204,7 +243,7 @@ impl Shape {
         let (duration_name, unit) = match duration_field {
             DurationField::Ignored => (None, None),
             DurationField::Detected => (Some("duration"), None),
-            DurationField::Named(name) => match Unit::split(name) {
+            DurationField::Named(name) => match Unit::split(name)? {
                 // The column of W3C logs, whose unit depends on who wrote them.
                 ("time-taken", None) if is_w3c => (Some("duration"), None),
                 (name, unit) => (Some(name), unit),

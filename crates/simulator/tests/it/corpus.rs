@@ -32,8 +32,11 @@ const PARTS: [&[u8]; 20] = [
 ];
 
 /// Parts of lines of logs.
-const LOG_PARTS: [&[u8]; 18] = [
+const LOG_PARTS: [&[u8]; 21] = [
     b" ",
+    b"  ",
+    b"\r",
+    b"1m2.5s",
     b"\"",
     b"\\\"",
     b"\n",

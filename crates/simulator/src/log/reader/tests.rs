@@ -228,7 +228,8 @@ fn reader_line_with_duration_is_a_start_and_an_end() {
     assert_eq!(actual, expected);
     assert_eq!(
         broken.first[0].1.to_string(),
-        "invalid duration `-`: expected a number up to 366 days, such as `0.250`"
+        "invalid duration `-`: expected a number up to 366 days, such as `0.250`, or one with a unit (h, m, s, ms, us \
+         or ns), such as `12ms`"
     );
     // Envoy has the start and milliseconds, Caddy the end and seconds.
     let json = r#"{"start_time":"2023-11-14T22:00:02.5Z","duration":7500,"ip":"10.0.0.1"}
