@@ -417,6 +417,7 @@ impl CheckState {
                         decision: &answer.decision,
                         event: answered.event,
                         readings: answered.readings,
+                        now,
                         server_time: answered.server_times[1],
                         by_oracle: answered.by_oracle.iter().flatten().any(|it| !it.allowed()),
                     },
@@ -644,7 +645,7 @@ impl Checks {
                 {
                     *requested = requested.saturating_sub(1);
                 }
-                return state.check_cached(answered, answer, self.denial_cache);
+                return state.check_cached(now, answered, answer, self.denial_cache);
             }
             Source::Fallback => {
                 if state.is_calm_multi_key(now, answered, self.deadline) {
@@ -681,6 +682,7 @@ impl CheckState {
     /// The error in an answer from the cache, if there is one: a denial of one key or more, while the others count as unused.
     pub(super) fn check_cached(
         &self,
+        now: u64,
         answered: &AnsweredMultiKey<'_>,
         answer: &Answer,
         max_age: u64,
@@ -707,6 +709,7 @@ impl CheckState {
                 decision,
                 event: answered.event,
                 readings: answered.readings,
+                now,
                 server_time: answered.server_times[index],
                 by_oracle: answered.by_oracle[index].is_some_and(|it| !it.allowed()),
             };
@@ -760,7 +763,7 @@ impl CheckState {
     ) -> Option<&'static str> {
         *self.answers.entry((answered.number, answer.source.as_str())).or_default() += 1;
         if answer.source == Source::Cache {
-            return self.check_cached_in_turn(answered, answer, max_age);
+            return self.check_cached_in_turn(now, answered, answer, max_age);
         }
         let is_calm = self.is_calm_multi_key(now, answered, deadline);
         let (is_take, allowed) = (answered.is_take(), answer.allowed());
@@ -821,6 +824,7 @@ impl CheckState {
 
     fn check_cached_in_turn(
         &mut self,
+        now: u64,
         answered: &AnsweredMultiKey<'_>,
         answer: &Answer,
         max_age: u64,
@@ -835,7 +839,7 @@ impl CheckState {
                 key.not_sent(answered.process, kind);
             }
         }
-        self.check_cached(answered, answer, max_age)
+        self.check_cached(now, answered, answer, max_age)
     }
 }
 

@@ -106,7 +106,8 @@ pub(super) struct RepeatedDenial<'a> {
     /// The last event before the request, and the earliest and latest reading of the clock of the process that it can have used.
     pub(super) event: u64,
     pub(super) readings: (Timestamp, Timestamp),
-    /// The clock of the server now, and whether the oracle denies the request.
+    /// The virtual time in milliseconds, the clock of the server, and whether the oracle denies the request.
+    pub(super) now: u64,
     pub(super) server_time: Timestamp,
     pub(super) by_oracle: bool,
 }
@@ -369,7 +370,10 @@ impl CheckedKey {
         }
         let mut may_deny = |it: &KnownDenial| {
             let has_ended = it.spans().1.is_some_and(|span| repeated.server_time >= it.time + span);
-            repeated.by_oracle || has_ended || self.loosened > it.event
+            // A period or more after a time that is stored, a denial takes that time as now, and does not store it: on the way
+            // back, the request may pass earlier.
+            let is_held = repeated.now <= self.held_until;
+            repeated.by_oracle || has_ended || is_held || self.loosened > it.event
         };
         (!known.any(&mut may_deny)).then_some("exactness: the cache denies what the oracle allows")
     }

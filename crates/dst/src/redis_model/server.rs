@@ -328,6 +328,16 @@ impl KeyMoment {
         let invocation = Invocation { key, policy, now: self.now, operation };
         OracleSubject::clone(&self.shadow).apply(invocation)
     }
+
+    /// The same state at another time.
+    pub(crate) fn at(self, now: Timestamp) -> Self {
+        Self { now, ..self }
+    }
+
+    /// Whether no operation has changed the key from one moment to the other.
+    pub(crate) fn is_of_state(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shadow, &other.shadow)
+    }
 }
 
 impl ServerState {

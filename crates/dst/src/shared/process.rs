@@ -182,7 +182,12 @@ impl Process {
             // The answers are checked there.
             match &requests[..] {
                 requests if all_or_none => process.operate_together(requests).await,
-                [request] => drop(process.operate(request).await),
+                [request] => {
+                    let _ = process.operate(request).await;
+                    if matches!(request.request, Request::Peek(_)) {
+                        process.read(request).await;
+                    }
+                }
                 requests => process.operate_all(requests).await,
             }
             process.host.open.fetch_sub(1, Ordering::Relaxed);
@@ -199,6 +204,35 @@ impl Process {
     pub(super) async fn operate(&self, request: &KeyRequest) -> Result<Answer, StoreError> {
         let id = request.request.hold_id();
         self.apply(request.operation(&id).into()).await
+    }
+
+    /// Reads the state of a key, as `SG.INFO` does. It fails only beside a fault, and a peek at it answers as one at the store.
+    async fn read(&self, request: &KeyRequest) {
+        let (host, sent, key) = (&self.host, self.moment(), &request.key);
+        let before = host.servers.moment(key);
+        let mut found = None;
+        let mut keep = |entry: Option<&core::Entry>, now| found = Some((entry.cloned(), now));
+        let result = self.store.read(key, &mut keep).await;
+        let is_calm = self.moment().closed_for == sent.closed_for
+            && self.checks.is_calm_since(host.index, key, sent.millis);
+        let after = host.servers.moment(key);
+        if let Err(error) = &result
+            && is_calm
+        {
+            let what = format_args!("reads: {} is not read: {error}", key.escape_ascii());
+            self.checks.violation(what);
+        }
+        let Some((mut entry, now)) = found.filter(|_| is_calm && before.is_of_state(&after)) else {
+            return;
+        };
+        let (policy, peek) = (request.policy.policy(), request.request.operation(&[]));
+        let expected = after.at(now).decide(key, policy, peek);
+        let found = core::apply(policy, &mut entry, now, peek).map_err(|it| it.to_string());
+        if found != expected {
+            let key = key.escape_ascii();
+            let what = format_args!("reads: {key} is read as {found:?}, and is {expected:?}");
+            self.checks.violation(what);
+        }
     }
 
     /// Applies requests in one call, each by itself.
