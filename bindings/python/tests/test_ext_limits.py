@@ -5,12 +5,16 @@ import json
 import math
 import os
 import re
+import select
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import limits
 import limits.aio
@@ -115,6 +119,119 @@ async def test_async_strategy_any_limit_answers_as_in_memory(uri, options, name,
     ours = strategy(limits.storage.storage_from_string(f"async+{uri}", **options))
     expected = strategy(limits.aio.storage.MemoryStorage())
     assert await each_async_answer(ours, text) == await each_async_answer(expected, text)
+
+
+class CountingProxy:
+    """Forwards connections to a store, and counts the round trips of their clients."""
+
+    def __init__(self, port):
+        self.round_trips = 0
+        self.port_of_store = port
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.forward, args=(client,), daemon=True).start()
+
+    def forward(self, client):
+        with client, socket.create_connection(("127.0.0.1", self.port_of_store)) as store:
+            is_waiting = False
+            while True:
+                for source in select.select([client, store], [], [])[0]:
+                    data = source.recv(65536)
+                    if not data:
+                        return
+                    # Requests that follow without a reply between them are one round trip.
+                    self.round_trips += source is client and not is_waiting
+                    is_waiting = source is client
+                    (store if is_waiting else client).sendall(data)
+
+
+@pytest.fixture(params=["redis", "server"])
+def proxy(request, redis_url, server_urls, monkeypatch):
+    # What is read once in a while is not read again during a test, however slow the machine is.
+    monkeypatch.setattr(ours, "_GENERATION_AGE", math.inf)
+    monkeypatch.setattr(ours, "_READ_AGE", math.inf)
+    proxy = CountingProxy(urlsplit(redis_url if request.param == "redis" else server_urls["redis"]).port)
+    yield proxy
+    proxy.listener.close()
+
+
+CALLS = ["hit", "test", "get_window_stats"]
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("name", limits.strategies.STRATEGIES)
+def test_strategy_each_call_is_one_round_trip(proxy, options, name, call):
+    storage = SluicegateStorage(f"sluicegate+redis://127.0.0.1:{proxy.port}/", **options)
+    strategy, item = limits.strategies.STRATEGIES[name](storage), limits.parse("9/hour")
+    # A first call connects, reads the generation and loads the script.
+    strategy.hit(item, "user8")
+    for _ in range(3):
+        before = proxy.round_trips
+        getattr(strategy, call)(item, "user7")
+        assert proxy.round_trips - before == 1
+        strategy.hit(item, "user7")
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("name", limits.aio.strategies.STRATEGIES)
+async def test_async_strategy_each_call_is_one_round_trip(proxy, options, name, call):
+    storage = AsyncSluicegateStorage(f"async+sluicegate+redis://127.0.0.1:{proxy.port}/", **options)
+    strategy, item = limits.aio.strategies.STRATEGIES[name](storage), limits.parse("9/hour")
+    await strategy.hit(item, "user8")
+    for _ in range(3):
+        before = proxy.round_trips
+        await getattr(strategy, call)(item, "user7")
+        assert proxy.round_trips - before == 1
+        await strategy.hit(item, "user7")
+
+
+@pytest.mark.parametrize("change", ["incr", "clear", "reset", "other key", "other storage", "age", "second call"])
+def test_get_expiry_after_any_change_reads_again(proxy, options, monkeypatch, change):
+    uri = f"sluicegate+redis://127.0.0.1:{proxy.port}/"
+    storage, other = SluicegateStorage(uri, **options), SluicegateStorage(uri, key_prefix=f"{uuid.uuid4()}:")
+    storage.incr("user7", 3600)
+    assert other.get("user7") == 0
+    assert storage.get("user7") == 1
+    left = 3600.0
+    if change == "incr":
+        # Another window: the first one ends with all its hits.
+        storage.limiter.reset("f:user7")
+        storage.incr("user7", 1800)
+        left = 1800.0
+    elif change in ("clear", "reset"):
+        storage.clear("user7") if change == "clear" else storage.reset()
+        left = 0.0
+    elif change == "other key":
+        assert storage.get("user8") == 0
+    elif change == "other storage":
+        assert other.get("user7") == 0
+    elif change == "age":
+        monkeypatch.setattr(ours, "_READ_AGE", 0.0)
+    else:
+        storage.get_expiry("user7")
+    before = proxy.round_trips
+    assert abs(storage.get_expiry("user7") - time.time() - left) < 60
+    assert proxy.round_trips - before == 1
+
+
+@pytest.mark.parametrize("change", ["incr", "clear", "reset"])
+async def test_async_get_expiry_after_a_change_reads_again(proxy, options, change):
+    storage = AsyncSluicegateStorage(f"async+sluicegate+redis://127.0.0.1:{proxy.port}/", **options)
+    await storage.incr("user7", 3600)
+    assert await storage.get("user7") == 1
+    await getattr(storage, change)(*{"incr": ("user7", 3600), "clear": ("user7",)}.get(change, ()))
+    before = proxy.round_trips
+    left = await storage.get_expiry("user7") - time.time()
+    assert abs(left - (3600 if change == "incr" else 0)) < 60
+    assert proxy.round_trips - before == 1
 
 
 def test_incr_negative_amount_subtracts(drop_in):

@@ -244,9 +244,16 @@ fn hostile_clients_are_logged_once_a_minute() {
         net::TcpStream,
     };
 
-    let server = Server::start(&["--requirepass", "secret"]);
+    let server = Server::start(&["--requirepass", "secret", "--http-token", "secret"]);
     let address = server.address.strip_prefix("resp://").unwrap();
     for _ in 0..5 {
+        let mut peer = TcpStream::connect(&server.http).unwrap();
+        let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer guess\r\n";
+        let last = format!("{request}Connection: close\r\n\r\n");
+        peer.write_all(format!("{request}\r\n{last}").as_bytes()).unwrap();
+        let mut received = String::new();
+        peer.read_to_string(&mut received).unwrap();
+        assert_eq!(received.matches("HTTP/1.1 401 ").count(), 2, "{received}");
         let mut peer = TcpStream::connect(address).unwrap();
         peer.write_all("AUTH guess\r\n".repeat(10).as_bytes()).unwrap();
         peer.shutdown(std::net::Shutdown::Write).unwrap();
@@ -255,8 +262,10 @@ fn hostile_clients_are_logged_once_a_minute() {
         assert_eq!(received.matches("-WRONGPASS").count(), 10, "{received}");
     }
     let log = server.stop("-TERM");
-    assert_eq!(warnings(&log, "wrong password"), 1, "{log}");
-    assert!(log.contains("127.0.0.1"), "{log}");
+    for incident in ["wrong password", "wrong token"] {
+        assert_eq!(warnings(&log, incident), 1, "{incident}: {log}");
+    }
+    assert!(log.contains("127.0.0.1") && !log.contains("guess"), "{log}");
 }
 
 #[cfg(unix)]

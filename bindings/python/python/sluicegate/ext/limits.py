@@ -21,6 +21,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -58,6 +59,8 @@ _POLICIES = 1024
 _GENERATION, _GENERATION_POLICY = "generation", f"fixed-window:{_MOST}/{_MOST_MICROS}us"
 # How long a storage uses the generation that it has read, in seconds.
 _GENERATION_AGE = 1.0
+# How long `get_expiry` uses what `get` has read, in seconds: for a fixed window, `get_window_stats` calls both.
+_READ_AGE = 0.1
 
 # The settings of a limiter.
 _SETTINGS = {"timeout", "connect_timeout", "key_prefix", "max_denial_cache", "tls_ca", "tls_cert", "tls_key", "use_module", "clock"}
@@ -148,14 +151,9 @@ def _counter(limit: int, expiry: float) -> tuple[Policy, int]:
     return Policy(f"sliding-counter:{limit - (limit % _UNITS == _UNITS - 1)}/{_micros(expiry)}us"), 1
 
 
-def _count(limiter: Limiter, key: str) -> int:
+def _count_and_expiry(limiter: Limiter, key: str) -> tuple[int, float]:
     usage = _native.usage(limiter._native, key)
-    return 0 if usage is None else usage[0]
-
-
-def _expiry(limiter: Limiter, key: str) -> float:
-    usage = _native.usage(limiter._native, key)
-    return time.time() + (0 if usage is None else usage[2] / 1e6)
+    return (0, time.time()) if usage is None else (usage[0], time.time() + usage[2] / 1e6)
 
 
 def _moving_window(limiter: Limiter, key: str, limit: int, expiry: float) -> tuple[float, int]:
@@ -196,6 +194,25 @@ class _Generation:
 
 
 _generations: dict[tuple[str, str], _Generation] = {}
+
+# Of each thread and task: the store and the key of the last `get`, the expiry of that key, and the time of the read.
+_last_read: ContextVar[tuple[_Generation, str, float, float] | None] = ContextVar("last_read", default=None)
+
+
+def _remember_expiry(generation: _Generation | None, key: str, expiry: float) -> None:
+    if generation is not None:
+        _last_read.set((generation, key, expiry, time.monotonic()))
+
+
+def _pop_expiry(generation: _Generation | None, key: str) -> float | None:
+    """The expiry that the last `get` has read; None if it must be read again."""
+    last = _last_read.get()
+    if last is None:
+        return None
+    _last_read.set(None)
+    store, read_key, expiry, read_at = last
+    is_usable = store is generation and read_key == key and time.monotonic() - read_at < _READ_AGE
+    return expiry if is_usable else None
 
 
 def _generation(url: str, options: Mapping[str, Any]) -> _Generation:
@@ -239,21 +256,28 @@ class SluicegateStorage(
         return Error
 
     def incr(self, key: str, expiry: float, amount: float = 1) -> int:
+        _last_read.set(None)
         if amount < 0:
             return _MOST - self.limiter.refund(self._key(_FIXED, key), _fixed(expiry), _units(-amount)).remaining
         return _MOST - self.limiter.charge(self._key(_FIXED, key), _fixed(expiry), _units(amount)).remaining
 
     def get(self, key: str) -> int:
-        return _count(self.limiter, self._key(_FIXED, key))
+        name = self._key(_FIXED, key)
+        count, expiry = _count_and_expiry(self.limiter, name)
+        _remember_expiry(self._generation, name, expiry)
+        return count
 
     def get_expiry(self, key: str) -> float:
-        return _expiry(self.limiter, self._key(_FIXED, key))
+        name = self._key(_FIXED, key)
+        expiry = _pop_expiry(self._generation, name)
+        return _count_and_expiry(self.limiter, name)[1] if expiry is None else expiry
 
     def check(self) -> bool:
         return _is_healthy(self.limiter)
 
     def reset(self) -> int | None:
         """Forgets all keys of the storage: of a store, those with its prefix. Returns their number; None from a server of Sluicegate."""
+        _last_read.set(None)
         if self._generation is None:
             count = _native.keys(self.limiter._native)
             self.limiter = self._connect()
@@ -264,6 +288,7 @@ class SluicegateStorage(
         return deleted
 
     def clear(self, key: str) -> None:
+        _last_read.set(None)
         for letter in _LETTERS:
             self.limiter.reset(self._key(letter, key))
 
@@ -330,20 +355,27 @@ class AsyncSluicegateStorage(
         return Error
 
     async def incr(self, key: str, expiry: float, amount: float = 1) -> int:
+        _last_read.set(None)
         call = self.limiter.charge if amount >= 0 else self.limiter.refund
         return _MOST - (await call(await self._key(_FIXED, key), _fixed(expiry), _units(abs(amount)))).remaining
 
     async def get(self, key: str) -> int:
-        return await self._off_loop(_count, await self._key(_FIXED, key))
+        name = await self._key(_FIXED, key)
+        count, expiry = await self._off_loop(_count_and_expiry, name)
+        _remember_expiry(self._generation, name, expiry)
+        return count
 
     async def get_expiry(self, key: str) -> float:
-        return await self._off_loop(_expiry, await self._key(_FIXED, key))
+        name = await self._key(_FIXED, key)
+        expiry = _pop_expiry(self._generation, name)
+        return (await self._off_loop(_count_and_expiry, name))[1] if expiry is None else expiry
 
     async def check(self) -> bool:
         return await self._off_loop(_is_healthy)
 
     async def reset(self) -> int | None:
         """Forgets all keys of the storage: of a store, those with its prefix. Returns their number; None from a server of Sluicegate."""
+        _last_read.set(None)
         if self._generation is None:
             count = _native.keys(self._blocking._native)
             self._use(self._connect())
@@ -354,6 +386,7 @@ class AsyncSluicegateStorage(
         return deleted
 
     async def clear(self, key: str) -> None:
+        _last_read.set(None)
         for letter in _LETTERS:
             await self.limiter.reset(await self._key(letter, key))
 
