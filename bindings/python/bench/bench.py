@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 import timeit
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -151,30 +151,37 @@ def drop_in_memory(quick: bool) -> Iterator[Row]:
 
 
 def in_memory_tasks(quick: bool) -> Iterator[Row]:
-    """Units that are available, by the calls that wait for them."""
+    """A wait for units that are available: beside the call of aiolimiter, and beside our call that does not wait."""
     limiter, policy = aio.Limiter.in_memory(), Policy(f"leaky-bucket:{LIMIT}/1m:capacity={LIMIT}")
 
-    def run_ours(count: int) -> float:
-        async def run() -> float:
-            key = f"key{next(KEYS)}"
-            started = time.perf_counter()
-            for _ in range(count):
-                await limiter.wait(key, policy, timeout=60)
-            return time.perf_counter() - started
+    async def waits(count: int) -> float:
+        key = f"key{next(KEYS)}"
+        started = time.perf_counter()
+        for _ in range(count):
+            await limiter.wait(key, policy, timeout=60)
+        return time.perf_counter() - started
 
-        return asyncio.run(run())
+    async def takes(count: int) -> float:
+        key = f"key{next(KEYS)}"
+        started = time.perf_counter()
+        for _ in range(count):
+            await limiter.take(key, policy)
+        return time.perf_counter() - started
 
-    def run_theirs(count: int) -> float:
-        async def run() -> float:
-            theirs = AsyncLimiter(LIMIT, 60)
-            started = time.perf_counter()
-            for _ in range(count):
-                await theirs.acquire()
-            return time.perf_counter() - started
+    async def theirs(count: int) -> float:
+        limiter = AsyncLimiter(LIMIT, 60)
+        started = time.perf_counter()
+        for _ in range(count):
+            await limiter.acquire()
+        return time.perf_counter() - started
 
-        return asyncio.run(run())
+    def run(calls: Callable[[int], Coroutine[Any, Any, float]]) -> Round:
+        return lambda count: asyncio.run(calls(count))
 
-    pairs = [Pair("aiolimiter, leaky bucket", run_ours, run_theirs, 0.4)]
+    pairs = [
+        Pair("aiolimiter, leaky bucket", run(waits), run(theirs), 0.4),
+        Pair("our take, leaky bucket", run(waits), run(takes), 0.5),
+    ]
     yield from compared("in memory, wait, asyncio", pairs, 300 if quick else 20_000, quick)
 
 
