@@ -425,7 +425,7 @@ mod tests {
             hits_addend: 1,
         };
         let (context, stats, lane) = (context(), Stats::default(), Semaphore::new(1));
-        let mut decided = || {
+        let decided = || {
             let mut deciding = pin!(decide(&context, &stats, &lane, &request, now));
             let mut waker = Context::from_waker(Waker::noop());
             let outcomes = loop {
