@@ -14,7 +14,8 @@ pub(crate) fn run() -> Result<()> {
     let mut command = shell::cargo();
     command.current_dir(workspace::root()).env("PATH", path);
     command.env("SLUICEGATE_PICTURES", &folder).env("SLUICEGATE_PICTURE_SECONDS", "110");
-    command.args(["test", "--locked", "-p", "sluicegate-server", "--test", "it"]);
+    // The latency in the picture is that of a released server.
+    command.args(["test", "--release", "--locked", "-p", "sluicegate-server", "--test", "it"]);
     command.args(["dashboard::pictures", "--", "--nocapture"]);
     shell::run(&mut command)
 }

@@ -46,9 +46,9 @@ fn traffic(server: &Running, until: &AtomicBool) {
                 _ => format!("ip:203.0.113.{}", part % 20),
             }
         });
-        let commands = keys.map(|key| format!("SG.TAKE {key} gcra:600/1m:burst=40\r\n"));
-        peer.send(commands.collect::<String>());
-        for _ in 0..count {
+        // One by one, as many clients send them.
+        for key in keys {
+            peer.send(format!("SG.TAKE {key} gcra:1200/1m:burst=40\r\n"));
             peer.read_reply();
         }
         // And a proxy whose requests the rules decide.
