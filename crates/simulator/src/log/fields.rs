@@ -181,17 +181,36 @@ fn client(value: &[u8]) -> Result<Option<Cow<'_, [u8]>>, LogFault> {
     if matches!(text, b"" | b"-" | b"unknown") {
         return Ok(None);
     }
+    if is_ipv4(text) {
+        return Ok(Some(Cow::Borrowed(text)));
+    }
     if let Some(address) = str::from_utf8(text).ok().and_then(address) {
-        // Most addresses: no other text is the same address of IPv4.
-        if address.is_ipv4() && memchr::memchr(b':', text).is_none() {
-            return Ok(Some(Cow::Borrowed(text)));
-        }
         return Ok(Some(Cow::Owned(Network::of(address, 32, 64).to_string().into_bytes())));
     }
     if is_host_name(text) {
         return Ok(Some(Cow::Owned(text.to_ascii_lowercase())));
     }
     Err(LogFault::Client(value.into()))
+}
+
+/// Whether it is an address of IPv4, as most clients are. No other text is the same address.
+// The parser of the standard library takes several times as long, a tenth of a replay.
+fn is_ipv4(text: &[u8]) -> bool {
+    let (mut points, mut digits, mut octet) = (0, 0, 0);
+    for &byte in text {
+        match byte {
+            b'0'..=b'9' if digits == 0 || octet > 0 => {
+                octet = octet * 10 + u32::from(byte - b'0');
+                digits += 1;
+            }
+            b'.' if digits > 0 => (points, digits, octet) = (points + 1, 0, 0),
+            _ => return false,
+        }
+        if octet > 255 {
+            return false;
+        }
+    }
+    points == 3 && digits > 0
 }
 
 /// Whether it is a name as of `%h` with `HostnameLookups`: labels between points, the last one not a number.
@@ -236,6 +255,41 @@ pub(crate) fn unescaped(value: &[u8]) -> Cow<'_, [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn is_ipv4_as_the_standard_library_says() {
+        let parts = [
+            "0",
+            "1",
+            "9",
+            "10",
+            "25",
+            "255",
+            "256",
+            "01",
+            "00",
+            "",
+            "-1",
+            "1000",
+            "4294967297",
+            "a",
+        ];
+        let mut count = 0;
+        for (one, two) in parts.iter().flat_map(|one| parts.map(|two| (*one, two))) {
+            for text in [
+                format!("{one}.{two}.3.4"),
+                format!("1.2.{one}.{two}"),
+                format!("1.{one}.{two}"),
+                format!("1.2.3.{one}.{two}"),
+                format!("{one}.2.3.{two}:80"),
+            ] {
+                let expected = text.parse::<std::net::Ipv4Addr>().is_ok();
+                assert_eq!(is_ipv4(text.as_bytes()), expected, "{text}");
+                count += usize::from(expected);
+            }
+        }
+        assert_eq!(count, 2 * 6 * 6);
+    }
 
     #[test]
     fn template_fields_and_braces_are_read() {
