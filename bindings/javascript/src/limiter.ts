@@ -299,8 +299,7 @@ export class Limiter {
     try {
       return then(this.store.apply(checkedKey(key), policyId, operation), ({ integers, source }) => new Decision(this.store.core, policyId, integers, source));
     } catch (error) {
-      const isSwapped = error instanceof PolicyError && typeof key === "string" && isPolicy(key);
-      throw isSwapped ? new PolicyError(`invalid policy \`${shown(policy)}\` beside a key that is a policy: expected the key first`) : error;
+      throw explained(error, key, policy);
     }
   }
 
@@ -363,8 +362,12 @@ export class LocalLimiter extends Limiter {
   takeSync(key: Key, policy: PolicyLike, cost = 1): Decision {
     const memory = this.store as MemoryStore;
     const policyId = this.policyId(policy);
-    const source = memory.take(checkedKey(key), policyId, units("cost", cost));
-    return new Decision(memory.core, policyId, memory.core.numbers, source);
+    try {
+      const source = memory.take(checkedKey(key), policyId, units("cost", cost));
+      return new Decision(memory.core, policyId, memory.core.numbers, source);
+    } catch (error) {
+      throw explained(error, key, policy);
+    }
   }
 
   override async take(key: Key, policy: PolicyLike, cost = 1): Promise<Decision> {
@@ -382,6 +385,12 @@ function given<T extends object>(options: T | undefined, names: readonly string[
   if (options === undefined) return {} as T;
   known("option", options, names);
   return options;
+}
+
+/** The error of a call; that of an invalid policy beside a key that is one says that they may be swapped. */
+function explained(error: unknown, key: Key, policy: PolicyLike): unknown {
+  const isSwapped = error instanceof PolicyError && typeof key === "string" && isPolicy(key);
+  return isSwapped ? new PolicyError(`invalid policy \`${textOf(policy)}\` beside a key that is a policy: expected the key first`) : error;
 }
 
 function closed(): never {

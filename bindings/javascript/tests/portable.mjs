@@ -188,11 +188,11 @@ export const TESTS = {
 
   async hold_is_renewed_while_it_is_open() {
     const limiter = Limiter.inMemory();
-    const hold = await limiter.hold("k", "concurrency:1/1s", { ttl: 60, renew: true });
-    const end = performance.now() + 200;
+    const hold = await limiter.hold("k", "concurrency:1/1s", { ttl: 500, renew: true });
+    const end = performance.now() + 1100;
     while (performance.now() < end) {
       equal((await limiter.peek("k", "concurrency:1/1s")).allowed, false);
-      await new Promise((resolve) => setTimeout(resolve, 10));
+      await new Promise((resolve) => setTimeout(resolve, 50));
     }
     await hold.settle();
     equal((await limiter.peek("k", "concurrency:1/1s")).allowed, true);
