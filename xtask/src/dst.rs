@@ -14,7 +14,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     shell::run(command.args(arguments))
 }
 
-/// Runs fresh seeds for two minutes. The hash of the committed files gives the first one: other files have other seeds, and
+/// Runs fresh seeds, so many that they must reach all marks. The hash of the committed files gives the first one: other files have other seeds, and
 /// equal ones the same, so that a failure can be repeated.
 pub(crate) fn run_fresh() -> Result<()> {
     let mut git = Command::new("git");
@@ -24,5 +24,5 @@ pub(crate) fn run_fresh() -> Result<()> {
     let digits = tree.get(..12).with_context(|| format!("`{tree}` is not a hash"))?;
     let from = u64::from_str_radix(digits, 16)?.to_string();
     println!("fresh seeds from {from}");
-    run(&["--minutes", "2", "--seeds", "1000000000", "--jobs", "2", "--from", &from])
+    run(&["--seeds", "10000", "--jobs", "2", "--from", &from])
 }

@@ -60,7 +60,7 @@ cargo xtask COMMAND
   dst [--seeds N] [--from SEED] [--minutes M] [--jobs N] | --replay SEED | --script FILE
                                    deterministic simulation: production code in one thread and in
                                    virtual time, with faults, by seed (docs/testing.md)
-  dst --fresh                      runs seeds for two minutes that no other commit has run
+  dst --fresh                      runs 10 000 seeds that no other commit has run
   dst --planted [NAME | FILE] [--seeds N] [--seconds N]
                                    plants bugs of crates/dst/planted.toml, or of FILE, one at a time, and prints
                                    after how many of N seeds (10000) the simulation finds each

@@ -135,13 +135,12 @@ pub(crate) fn explore(seeds: Seeds) -> Result<bool> {
         totals.seeds as f64 / begin.elapsed().as_secs_f64(),
         speeds.join(", ")
     ));
-    Ok(check_marks(&seeds, totals.seeds))
+    Ok(check_marks(&seeds, totals.seeds, &marks::counts()))
 }
 
 /// Prints how often each mark was reached, if that is asked for, or those that were not in a run of many seeds of all kinds.
 /// Returns whether all were, as far as the run had to reach them.
-fn check_marks(seeds: &Seeds, count: u64) -> bool {
-    let counts = marks::counts();
+fn check_marks(seeds: &Seeds, count: u64, counts: &[(&str, u64)]) -> bool {
     if seeds.marks {
         for line in counts.chunks(4) {
             let line: Vec<_> = line.iter().map(|(name, count)| format!("{name} {count}")).collect();
@@ -175,20 +174,33 @@ mod tests {
     use super::*;
     use sluicegate_testing::size;
 
+    const SEEDS: Seeds = Seeds {
+        first: 0,
+        count: 0,
+        minutes: u64::MAX,
+        jobs: 2,
+        shrinks: true,
+        marks: false,
+        kinds: [true; KINDS.len()],
+    };
+
     /// `cargo xtask test --all` runs more of them.
     #[test]
     fn first_seeds_violate_nothing_and_repeat() {
         let runs_repeat = cfg!(tokio_unstable);
         assert!(runs_repeat, "expected the flags of .cargo/config.toml, which RUSTFLAGS replaces");
-        let seeds = Seeds {
-            first: 0,
-            count: size("TESTS_SEEDS", 200),
-            minutes: u64::MAX,
-            jobs: 2,
-            shrinks: true,
-            marks: false,
-            kinds: [true; KINDS.len()],
-        };
+        let seeds = Seeds { count: size("TESTS_SEEDS", 200), ..SEEDS };
         assert!(explore(seeds).unwrap(), "a seed violates what is printed above");
+    }
+
+    #[test]
+    fn marks_that_a_long_run_never_reached_fail_it() {
+        let (all, one_missed) = ([("first", 1), ("second", 7)], [("first", 1), ("second", 0)]);
+        assert!(check_marks(&SEEDS, MANY, &all));
+        assert!(!check_marks(&SEEDS, MANY, &one_missed), "`second` was never reached");
+        assert!(check_marks(&SEEDS, MANY - 1, &one_missed), "a short run");
+        let mut kinds = SEEDS.kinds;
+        kinds[0] = false;
+        assert!(check_marks(&Seeds { kinds, ..SEEDS }, MANY, &one_missed), "not of all kinds");
     }
 }
