@@ -94,6 +94,33 @@ async def test_hold_is_renewed_while_a_lease_answers_calls(redis_url):
         assert hold.open
 
 
+def commands(port):
+    """The commands that the server has processed, with those that scripts have called."""
+    reply = send_command(port, "INFO", "stats").decode()
+    return int(reply.split("total_commands_processed:")[1].split()[0])
+
+
+async def test_leases_decide_calls_of_asyncio_and_admit_the_limit_exactly():
+    policy = Policy("gcra:2000/365d", lease=100)
+    with redis() as port:
+        limiters = [aio.Limiter.connect(f"redis://127.0.0.1:{port}/", timeout=20) for _ in range(2)]
+
+        async def takes(limiter):
+            return sum([(await limiter.take("leased", policy)).allowed for _ in range(600)])
+
+        before = commands(port)
+        # Each limiter asks for more than the limit. It is denied only after it has used all units of its leases.
+        admitted = await asyncio.gather(*(takes(limiter) for limiter in limiters for _ in range(4)))
+        sent = commands(port) - before
+        leased = [limiter.counters()["lease"] for limiter in limiters]
+        assert sum(admitted) == 2000
+        assert all(leased) and 1500 < sum(leased) < 2000
+        assert sent < 500, "each decision of a script is three commands"
+        for limiter in limiters:
+            await limiter.close()
+        assert (await aio.Limiter.connect(f"redis://127.0.0.1:{port}/", timeout=20).peek("leased", policy)).remaining == 0
+
+
 async def test_hold_that_ends_without_the_store_raises_what_its_body_raises():
     policy = Policy("concurrency:1/30s", on_error="allow")
     with ExitStack() as stack:

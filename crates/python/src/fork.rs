@@ -8,7 +8,11 @@
 use std::{
     cell::RefCell,
     hash::RandomState,
-    sync::{Arc, Once, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    process,
+    sync::{
+        Arc, Once, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use sluicegate::{Answer, Applied, Request, Store, StoreError};
@@ -19,6 +23,8 @@ use crate::hold::AnyStore;
 
 static GATE: RwLock<()> = RwLock::new(());
 static HANDLERS: Once = Once::new();
+/// The id of this process.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
     /// The closed gate of a thread that forks.
@@ -39,14 +45,21 @@ pub(crate) fn prepare() {
     }
     extern "C" fn in_child() {
         CLOSED.take();
+        PROCESS.store(process::id(), Ordering::Relaxed);
         HoldId::reseed();
     }
     HANDLERS.call_once(|| {
+        PROCESS.store(process::id(), Ordering::Relaxed);
         // SAFETY: the handlers are functions of this module, which Python never unloads. They take no lock that a
         // thread keeps for long, and the child uses only locks of its own thread.
         let code = unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
         assert_eq!(code, 0, "the list of handlers is not full");
     });
+}
+
+/// The id of this process, without the system call of [`process::id`], which takes longer than a decision.
+pub(crate) fn process() -> u32 {
+    PROCESS.load(Ordering::Relaxed)
 }
 
 /// A store in this process for calls without the lock of the interpreter.

@@ -3,7 +3,6 @@
 
 use std::{
     pin::{Pin, pin},
-    process,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll, Waker},
     time::Duration,
@@ -26,7 +25,7 @@ use crate::{
     clock::ManualClock,
     decision::Decision,
     errors,
-    fork::Gated,
+    fork::{self, Gated},
     hold::AnyStore,
     policy::policy_beside,
     request::{HoldRequest, Keyed, Replied, Request},
@@ -64,7 +63,7 @@ impl Remote {
         // Locked only while the interpreter is, and so never in a child.
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((process, store)) = &*store
-            && *process == process::id()
+            && *process == fork::process()
         {
             return Ok(store.clone());
         }
@@ -75,7 +74,7 @@ impl Remote {
         let connected = RedisStore::new(&self.url, options);
         let connected = connected.map_err(|error| errors::store(py, &error))?;
         // The connections belong to the parent: closing them here would write to them.
-        let old = store.replace((process::id(), connected.clone()));
+        let old = store.replace((fork::process(), connected.clone()));
         std::mem::forget(old);
         Ok(connected)
     }

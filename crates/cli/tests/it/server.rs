@@ -6,7 +6,7 @@ use std::{
     process::{Child, ChildStderr, ChildStdout, Command, Stdio},
 };
 
-use sluicegate_testing::eventually;
+use sluicegate_testing::{Engine, Server as Redis, TempDir, eventually};
 
 use crate::run::{output, run, scenarios, sluicegate};
 
@@ -350,6 +350,32 @@ fn serve_gate_without_rules_warns_once() {
     let log = server.stop("-TERM");
     let warnings = log.matches("a proxy asks the gate, but there are no rules").count();
     assert_eq!(warnings, 1, "{log}");
+}
+
+/// State in memory needs no lease, and the author of the rules expects one.
+#[cfg(unix)]
+#[test]
+fn serve_lease_in_the_rules_without_a_store_warns_once() {
+    let redis = Redis::start(Engine::Redis70);
+    let (folder, url) = (TempDir::new(), redis.url());
+    let file = folder.path().join("rules.yaml");
+    let leased = "rules: [{name: page, policy: 'gcra:10/1s', lease: 5}]";
+    let named = "{policies: {few: {policy: 'gcra:10/1s', lease: 5}}, rules: []}";
+    let none = "rules: [{name: page, policy: 'gcra:10/1s'}]";
+    for (rules, store, expected) in [
+        (leased, None, 1),
+        (named, None, 1),
+        (none, None, 0),
+        (leased, Some(&url), 0),
+        (named, Some(&url), 0),
+    ] {
+        fs::write(&file, rules).unwrap();
+        let mut arguments = vec!["--rules", file.to_str().unwrap()];
+        arguments.extend(store.into_iter().flat_map(|url| ["--store", url]));
+        let log = Server::start(&arguments).stop("-TERM");
+        let text = "`lease` in the rules has no effect without --store";
+        assert_eq!(warnings(&log, text), expected, "{rules}: {log}");
+    }
 }
 
 /// Clients cause lines, and nothing reads them.

@@ -1,14 +1,15 @@
 //! Leases: bounds, returned units, and saved round trips (RELIABILITY 42, simulated).
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use sluicegate_core::{KeyedOperation, Operation, PreparedPolicy, Request, Source, Store};
 use sluicegate_redis::RedisStore;
-use sluicegate_testing::{Engine, Server};
+use sluicegate_testing::{Cluster, Engine, Server};
 
 use crate::{
+    cluster,
     proxy::{Fault, Proxy},
-    servers::{eventually_true, patient, store_of},
+    servers::{connect, eventually_true, patient, store_of},
 };
 
 #[tokio::test]
@@ -29,15 +30,18 @@ async fn lease_hot_key_is_taken_in_chunks() {
 
 #[tokio::test]
 async fn lease_unused_units_are_returned_exactly_once() {
-    let server = Server::start(Engine::Redis70);
-    let store = store_of(&server).await;
+    unused_units_are_returned_exactly_once(&Server::start(Engine::Redis70).url()).await;
+}
+
+async fn unused_units_are_returned_exactly_once(url: &str) {
+    let store = connect(url).await;
     // Nothing drains during the test.
     let policy = "gcra:10000/365d".parse::<PreparedPolicy>().unwrap().lease(64).unwrap();
     for _ in 0..100 {
-        assert!(store.take(b"k", &policy, 1).await.unwrap().allowed());
+        assert!(store.take(b"unused", &policy, 1).await.unwrap().allowed());
     }
     let used = async || {
-        let peek = store.apply(Request::one(b"k", &policy, Operation::Peek(0))).await.unwrap();
+        let peek = store.apply(Request::one(b"unused", &policy, Operation::Peek(0))).await.unwrap();
         10_000 - peek.remaining
     };
     assert!(used().await > 100);
@@ -47,7 +51,7 @@ async fn lease_unused_units_are_returned_exactly_once() {
     assert_eq!(counters.lease_forfeited, 0, "{counters:?}");
     // The same without `flush`, when the time of the lease is over.
     for _ in 0..10 {
-        let _ = store.take(b"k", &policy, 1).await.unwrap();
+        let _ = store.take(b"unused", &policy, 1).await.unwrap();
     }
     eventually_true("leases end", async || used().await == 110).await;
 }
@@ -55,8 +59,11 @@ async fn lease_unused_units_are_returned_exactly_once() {
 /// A refund of more than was used returns the unspent units, too: they are not spent as well.
 #[tokio::test]
 async fn lease_ends_with_a_refund_of_more_than_was_used() {
-    let server = Server::start(Engine::Redis70);
-    let store = store_of(&server).await;
+    refund_of_more_than_was_used_ends_a_lease(&Server::start(Engine::Redis70).url()).await;
+}
+
+async fn refund_of_more_than_was_used_ends_a_lease(url: &str) {
+    let store = connect(url).await;
     for policy in ["gcra:200/365d", "sliding-log:200/1h", "sliding-counter:200/1h"] {
         let policy = policy.parse::<PreparedPolicy>().unwrap().lease(100).unwrap();
         let key = policy.policy().to_string();
@@ -119,24 +126,24 @@ async fn lease_units_that_have_drained_beside_a_hold_are_forfeited() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lease_eight_clients_of_which_some_die_stay_in_bounds() {
     let server = Server::start(Engine::Redis70);
-    let micros = || {
-        let (seconds, micros): (u64, u64) = server.query("TIME");
-        seconds * 1_000_000 + micros
-    };
+    eight_clients_of_which_some_die_stay_in_bounds(&server.url(), &server).await;
+}
+
+async fn eight_clients_of_which_some_die_stay_in_bounds(url: &str, node: &Server) {
     let policy = "gcra:2000/1s:burst=200".parse::<PreparedPolicy>().unwrap().lease(50).unwrap();
-    let begin = micros();
+    let begin = micros(node);
     let mut tasks = Vec::new();
     for client in 0..8 {
-        let (url, policy) = (server.url(), policy.clone());
+        let (url, policy) = (url.to_owned(), policy.clone());
         tasks.push(tokio::spawn(async move {
-            let mut store = RedisStore::connect_with(&url, patient()).await.unwrap();
+            let mut store = connect(&url).await;
             let mut admitted = 0_u64;
             for turn in 0..1500 {
                 if client < 4 && turn % 300 == 299 {
                     // Dies: its leases are forfeited.
-                    store = RedisStore::connect_with(&url, patient()).await.unwrap();
+                    store = connect(&url).await;
                 }
-                admitted += u64::from(store.take(b"k", &policy, 1).await.unwrap().allowed());
+                admitted += u64::from(store.take(b"eight", &policy, 1).await.unwrap().allowed());
                 crate::servers::pass(Duration::from_millis(1)).await;
             }
             admitted
@@ -146,7 +153,7 @@ async fn lease_eight_clients_of_which_some_die_stay_in_bounds() {
     for task in tasks {
         admitted += task.await.unwrap();
     }
-    let could = 200 + (micros() - begin) * 2 / 1000;
+    let could = 200 + (micros(node) - begin) * 2 / 1000;
     let bound = could + 8 * 50;
     println!(
         "figure: 8 clients with leases, 16 of them dead: {admitted} admitted, {:.1} % of {could} (bound {bound})",
@@ -160,7 +167,11 @@ async fn lease_eight_clients_of_which_some_die_stay_in_bounds() {
 
 #[tokio::test]
 async fn lease_of_each_kind_saves_requests_and_returns_or_forfeits_units() {
-    let server = Server::start(Engine::Redis70);
+    each_kind_saves_requests_and_returns_or_forfeits_units(&Server::start(Engine::Redis70).url())
+        .await;
+}
+
+async fn each_kind_saves_requests_and_returns_or_forfeits_units(url: &str) {
     // Of a window that has just begun, a chunk is forfeited whose request was slow: it may have been taken before.
     for (number, (policy, most_forfeited)) in [
         ("token-bucket:10000/365d:refill=interval", 64),
@@ -176,8 +187,8 @@ async fn lease_of_each_kind_saves_requests_and_returns_or_forfeits_units() {
     {
         let mut options = patient();
         options.lease_lifetime = Duration::from_mins(5);
-        let store = RedisStore::connect_with(&server.url(), options).await.unwrap();
-        let key = format!("k{number}").into_bytes();
+        let store = RedisStore::connect_with(url, options).await.unwrap();
+        let key = format!("kind{number}").into_bytes();
         let policy = policy.parse::<PreparedPolicy>().unwrap().lease(64).unwrap();
         for _ in 0..1000 {
             assert!(store.take(&key, &policy, 1).await.unwrap().allowed());
@@ -196,37 +207,57 @@ async fn lease_of_each_kind_saves_requests_and_returns_or_forfeits_units() {
 /// Each client spends what it leased in the window of the lease: no window passes more than its limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lease_of_a_fixed_window_is_not_spent_in_the_next() {
-    let server = Server::start(Engine::Redis70);
+    units_of_a_fixed_window_are_not_spent_in_the_next(&Server::start(Engine::Redis70).url()).await;
+}
+
+async fn units_of_a_fixed_window_are_not_spent_in_the_next(url: &str) {
+    /// Of the clock, which the servers of a test share.
+    fn window() -> u128 {
+        use std::time::{SystemTime, UNIX_EPOCH};
+        #[expect(clippy::disallowed_methods, reason = "windows are on the clock")]
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        now.as_millis() / 500
+    }
+
     let policy = "fixed-window:100/500ms:align=clock".parse::<PreparedPolicy>().unwrap();
     let policy = policy.lease(30).unwrap();
-    let micros = || {
-        let (seconds, micros): (u64, u64) = server.query("TIME");
-        seconds * 1_000_000 + micros
-    };
-    let begin = micros();
+    let first = window();
     let tasks: Vec<_> = (0..4)
         .map(|_| {
-            let (url, policy) = (server.url(), policy.clone());
+            let (url, policy) = (url.to_owned(), policy.clone());
             tokio::spawn(async move {
-                let store = RedisStore::connect_with(&url, patient()).await.unwrap();
-                let mut admitted = 0_u64;
-                for _ in 0..1200 {
-                    let answer = store.take(b"k", &policy, 1).await.unwrap();
-                    let decided = matches!(answer.source, Source::Store | Source::Lease);
-                    admitted += u64::from(answer.allowed() && decided);
+                let store = connect(&url).await;
+                let mut admitted = BTreeMap::new();
+                let (mut last, mut taken) = (first, 0);
+                while last < first + 6 {
                     crate::servers::pass(Duration::from_millis(1)).await;
+                    let before = window();
+                    taken = if before == last { taken } else { 0 };
+                    last = before;
+                    // Each second window ends with leases of which units are left, and the next one is used up.
+                    if before.is_multiple_of(2) && taken >= 10 {
+                        continue;
+                    }
+                    taken += 1;
+                    let answer = store.take(b"window", &policy, 1).await.unwrap();
+                    let decided = matches!(answer.source, Source::Store | Source::Lease);
+                    // Otherwise the window that it belongs to is unknown.
+                    if answer.allowed() && decided && window() == before {
+                        *admitted.entry(before).or_insert(0_u32) += 1;
+                    }
                 }
                 admitted
             })
         })
         .collect();
-    let mut admitted = 0;
+    let mut admitted: BTreeMap<u128, u32> = BTreeMap::new();
     for task in tasks {
-        admitted += task.await.unwrap();
+        for (window, units) in task.await.unwrap() {
+            *admitted.entry(window).or_default() += units;
+        }
     }
-    let windows = micros() / 500_000 - begin / 500_000 + 1;
-    println!("figure: four clients with leases: {admitted} in {windows} windows of 100 units");
-    assert!(admitted <= windows * 100);
+    println!("figure: four clients with leases in windows of 100 units: {:?}", admitted.values());
+    assert!(admitted.values().all(|units| *units <= 100), "{admitted:?}");
 }
 
 #[tokio::test]
@@ -241,8 +272,11 @@ async fn lease_policy_without_chunks_is_not_leased() {
 /// Takes of a batch that a lease decides are in order, beside operations that it does not.
 #[tokio::test]
 async fn lease_decides_takes_of_a_batch() {
-    let server = Server::start(Engine::Redis70);
-    let store = store_of(&server).await;
+    takes_of_a_batch_are_decided(&Server::start(Engine::Redis70).url()).await;
+}
+
+async fn takes_of_a_batch_are_decided(url: &str) {
+    let store = connect(url).await;
     let leased = "gcra:10000/365d".parse::<PreparedPolicy>().unwrap().lease(64).unwrap();
     let plain: PreparedPolicy = "fixed-window:5/1d".parse().unwrap();
     for _ in 0..20 {
@@ -261,4 +295,33 @@ async fn lease_decides_takes_of_a_batch() {
     assert!(counters.lease >= 80, "{counters:?}");
     let cold = store.apply(Request::one(b"cold", &plain, Operation::Peek(1))).await.unwrap();
     assert!(!cold.allowed());
+}
+
+/// Everything above that no single server is needed for. `node` is one of the servers; they have one clock.
+async fn leases_conform(url: &str, node: &Server) {
+    unused_units_are_returned_exactly_once(url).await;
+    refund_of_more_than_was_used_ends_a_lease(url).await;
+    each_kind_saves_requests_and_returns_or_forfeits_units(url).await;
+    takes_of_a_batch_are_decided(url).await;
+    units_of_a_fixed_window_are_not_spent_in_the_next(url).await;
+    eight_clients_of_which_some_die_stay_in_bounds(url, node).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lease_in_valkey_conforms() {
+    let server = Server::start(Engine::Valkey91);
+    leases_conform(&server.url(), &server).await;
+}
+
+/// The keys of the policies, and those of a batch, are on several nodes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lease_in_a_cluster_conforms() {
+    let cluster = Cluster::start(Engine::Redis70, &[]);
+    leases_conform(&cluster::url(&cluster), &cluster.nodes[0]).await;
+}
+
+/// The time of a server, in microseconds.
+fn micros(server: &Server) -> u64 {
+    let (seconds, micros): (u64, u64) = server.query("TIME");
+    seconds * 1_000_000 + micros
 }

@@ -7,7 +7,12 @@ use sluicegate_testing::{Server, TEST_TIMEOUT, now};
 
 /// A store with time to spare, for tests that are not about time.
 pub(crate) async fn store_of(server: &Server) -> RedisStore {
-    RedisStore::connect_with(&server.url(), patient()).await.unwrap()
+    connect(&server.url()).await
+}
+
+/// [`store_of`] by the URL.
+pub(crate) async fn connect(url: &str) -> RedisStore {
+    RedisStore::connect_with(url, patient()).await.unwrap()
 }
 
 /// A deadline that a busy machine keeps.

@@ -144,6 +144,43 @@ fn quotas_of_two_servers_divide_one_limit() {
     );
 }
 
+/// The dashboard shows a rule with `quota` as any other: what Envoys report are its decisions.
+#[cfg(target_os = "linux")]
+#[test]
+fn quotas_are_in_the_rules_of_the_dashboard() {
+    use serde_json::{Value, json};
+
+    use crate::dashboard::Viewer;
+
+    let redis = Redis::start(Engine::Redis70);
+    let (service, _folder) = serve(&redis, |_| {});
+    let mut client = Client::connect(&service.server);
+    let listing = client.get("/dashboard/rules").json();
+    assert_eq!(listing["count"], 1);
+    let rule = &listing["rules"][0];
+    assert_eq!(rule["title"], "api (line 3)");
+    let lines = rule["lines"].as_array().unwrap();
+    let line = |name| &lines.iter().find(|line| line[0] == name).unwrap()[1];
+    assert_eq!(line("divided"), "between up to 4 Envoys, each with a burst of 25");
+
+    let mut viewer = Viewer::new(&service.server);
+    let decided = |frame: &Value| frame["rules"]["decisions"][0].clone();
+    let expected = |allowed, denied| {
+        json!({
+            "rule": "api", "allowed": allowed, "denied": denied, "shadow_denied": 0, "unlimited": 0, "blocked": 0,
+            "fallback": 0,
+        })
+    };
+    assert_eq!(decided(&viewer.frame()), expected(0, 0));
+    let mut stream = Stream::open(&service).unwrap();
+    for (allowed, denied) in [(0, 1), (30, 5)] {
+        stream.send(reports("shop", vec![usage("ada", allowed, denied)]));
+        stream.assigned();
+    }
+    let frame = viewer.until(|frame| decided(frame)["allowed"] == 30);
+    assert_eq!(decided(&frame), expected(30, 6));
+}
+
 #[test]
 fn quotas_invalid_streams_end_with_a_status_and_leave_nothing() {
     let redis = Redis::start(Engine::Redis70);

@@ -4,10 +4,14 @@ use sluicegate_proto::{
     descriptor::RateLimitDescriptor,
     rls::{RateLimitResponse, rate_limit_response::Code},
 };
-use sluicegate_server::EnvoyHeaders;
+use sluicegate_server::{Config, EnvoyHeaders, StoreConfig};
+use sluicegate_testing::{Engine, Server as Redis};
 
 use super::client::{Service, descriptor, long_unit, over_limit_and_remaining, request};
-use crate::harness::{TempDir, any_port};
+use crate::{
+    harness::{TempDir, any_port},
+    store::patient,
+};
 
 /// A service with these rules, in which `UNIT` is one that does not end while a test runs.
 pub(super) fn service(rules: &str) -> (Service, TempDir) {
@@ -16,6 +20,11 @@ pub(super) fn service(rules: &str) -> (Service, TempDir) {
 
 /// [`service`] with several files.
 fn service_of(files: &[&str]) -> (Service, TempDir) {
+    service_with(files, |_| {})
+}
+
+/// [`service_of`] with other settings.
+fn service_with(files: &[&str], configure: impl FnOnce(&mut Config)) -> (Service, TempDir) {
     let folder = TempDir::new();
     let unit = long_unit().as_str_name().to_lowercase();
     let files = files.iter().enumerate().map(|(index, rules)| {
@@ -29,6 +38,7 @@ fn service_of(files: &[&str]) -> (Service, TempDir) {
         config.http.address = Some(any_port());
         config.envoy.headers = EnvoyHeaders::RateLimit;
         config.envoy.metadata = true;
+        configure(config);
     });
     (service, folder)
 }
@@ -266,4 +276,43 @@ rules:
     assert!(!start("id", &long));
     assert!(start("id", &long[..64]));
     assert!(start("trial", &long), "a shadow rule denies nothing");
+}
+
+/// In both forms of rules. One server with leases is exact.
+#[test]
+fn rules_with_a_lease_decide_most_requests_without_the_store() {
+    const NATIVE: &str = "
+rules:
+  - {name: user, match: {domain: shop}, key: descriptor.user, policy: 'gcra:300/365d', lease: 32}
+";
+    const ENVOY: &str = "
+domain: shop
+descriptors:
+  - {key: user, policy: 'gcra:300/365d', lease: 32}
+";
+    for rules in [NATIVE, ENVOY] {
+        let redis = Redis::start(Engine::Redis70);
+        let commands = || {
+            let stats: String = redis.query("INFO stats");
+            let count = stats.lines().find_map(|it| it.strip_prefix("total_commands_processed:"));
+            count.unwrap().trim().parse::<u64>().unwrap()
+        };
+        let (service, _folder) = service_with(&[rules], |config| {
+            let mut store = StoreConfig::new(redis.url());
+            store.redis = patient();
+            config.store = Some(store);
+        });
+        let before = commands();
+        let allowed = (0..400).filter(|_| shown(&decide(&service, &[&[("user", "ada")]])).0);
+        assert_eq!(allowed.count(), 300, "{rules}");
+        let sent = commands() - before;
+        println!(
+            "figure: 400 requests of Envoy with leases of 32 send {sent} commands to the store"
+        );
+        // Commands that a script calls are counted, too: three for each decision.
+        assert!(sent <= 150, "{sent}: {rules}");
+        // The store decided the rest, and the denials after the first are cached.
+        let leased = service.server.info_value("store_count_lease");
+        assert!((240..300).contains(&leased), "{leased}: {rules}");
+    }
 }
