@@ -21,6 +21,33 @@ pub fn check_hold_bounds(subject: &mut impl Subject) {
     check_ids_of_other_keys(subject);
     check_steps_back(subject);
     check_lost_units_return(subject);
+    check_equal_expiries(subject);
+}
+
+/// Of holds that expire at one time, the one that was opened first is charged first, also after it was renewed.
+fn check_equal_expiries(subject: &mut impl Subject) {
+    let policy = &"sliding-log:8/1h".parse().expect("a policy");
+    let ttl = |seconds| Some(Duration::from_secs(seconds));
+    let hold = |id, cost| Operation::Hold { id, cost, ttl: ttl(2) };
+    let renew = |id, seconds| Operation::Renew { id, ttl: ttl(seconds) };
+    let changes: [&[Operation]; 4] = [
+        &[],
+        &[renew(b"first", 2)],
+        &[renew(b"second", 5), renew(b"first", 5)],
+        &[renew(b"first", 5), renew(b"second", 1), renew(b"second", 5)],
+    ];
+    for (number, changes) in (0..).zip(changes) {
+        let key = &format!("bounds:equal:{number}").into_bytes();
+        for &operation in [&[hold(b"first", 5), hold(b"second", 3)], changes].concat().iter() {
+            let done = apply(subject, key, policy, 0, operation);
+            assert!(done.is_ok_and(|it| it.allowed()), "{operation:?}");
+        }
+        // The log forgets the oldest units beyond its limit: 5 and 1 of 14, so that the last 2 of the second hold stay.
+        for operation in [Operation::Charge(6), Operation::Refund(6)] {
+            apply(subject, key, policy, 6 * SECOND, operation).expect("a decision");
+        }
+        assert_eq!(in_use(subject, key, policy, 6 * SECOND), 3, "{changes:?}");
+    }
 }
 
 /// Units of holds that are never settled are back when their lifetime is over, to the microsecond.
@@ -204,14 +231,17 @@ pub fn spread_ledger(
     let first = sluicegate_core::apply(policy, &mut entry, now, hold).expect("a policy with holds");
     assert!(first.allowed());
     let mut bytes = entry.as_ref().map(Entry::encode).expect("a hold is open");
-    let record = bytes.split_off(bytes.len() - 16);
-    let at = bytes.len() - 4;
-    bytes[at..].copy_from_slice(&units(count as u64).to_le_bytes());
+    let record = bytes.split_off(bytes.len() - 22);
+    let at = bytes.len() - 10;
+    let count_of_holds = count as u64;
+    bytes[at..at + 4].copy_from_slice(&units(count_of_holds).to_le_bytes());
+    bytes[at + 4..].copy_from_slice(&count_of_holds.to_le_bytes()[..6]);
     for number in 0..count {
         let before_last = spacing * units((count - 1 - number) as u64);
         let expires = now + (Duration::from_micros(DAY) - before_last);
         bytes.extend_from_slice(&record[..5]);
         bytes.extend_from_slice(&expires.as_micros().to_le_bytes()[..7]);
+        bytes.extend_from_slice(&(number as u64).to_le_bytes()[..6]);
         bytes.extend_from_slice(&id_of(number));
     }
     bytes

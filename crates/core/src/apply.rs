@@ -10,7 +10,7 @@ use crate::{
     algorithm::{Limit, State},
     decision::{Decision, Operation, Outcome, RequestError, Retry},
     entry::Entry,
-    ledger::{Hold, MAX_HOLD_ID, MAX_HOLDS, RecordPosition},
+    ledger::{MAX_HOLD_ID, MAX_HOLDS, RecordPosition},
     look_ahead::{KnownExpiries, OpenHolds},
     migrate::{MigratedState, migrate, migrated_states},
     policy::Policy,
@@ -273,8 +273,7 @@ impl<'a> KeyState<'a> {
             }
             return self;
         }
-        let keeps_policy =
-            |entry: &Entry| self.policy.is_concurrency() && !entry.policy.is_concurrency();
+        let keeps_policy = |entry: &Entry| entry.keeps_policy(self.policy);
         let entry = self.expired.take().or_else(|| self.entry.take());
         let mut kept = match entry {
             None => Entry::unused(self.policy),
@@ -494,7 +493,7 @@ pub(crate) fn under_one_limit(
         {
             let expires = now.as_micros() + ttl;
             debug_assert!(expires > now.as_micros(), "a hold that is open expires later");
-            ledger.push(&Hold { id, units, expires, metered: !limit.counts_holds() });
+            ledger.open(id, units, expires, !limit.counts_holds());
         }
         (Operation::Settle { used, .. }, Some(at)) => {
             let (units, metered) = ledger.remove(at)?;
@@ -585,9 +584,10 @@ impl KeyState<'_> {
     pub(crate) fn open(&mut self, id: &[u8], units: u32, ttl: u64) {
         let expires = self.now.as_micros() + ttl;
         let metered = !self.policy.is_concurrency();
-        let hold = Hold { id, units, expires, metered };
         debug_assert!(self.find(id).is_none(), "an id is open twice");
-        self.store_entry(|entry| entry.change_ledger(|ledger| ledger.push(&hold)));
+        self.store_entry(|entry| {
+            entry.change_ledger(|ledger| ledger.open(id, units, expires, metered));
+        });
     }
 
     /// Ends the hold at `at` of the ledger.

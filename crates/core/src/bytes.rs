@@ -27,7 +27,7 @@ pub const MAX_TIME: u64 = Timestamp::MAX.as_micros() + MAX_DRAIN;
 pub enum StateError {
     /// Written by a newer version.
     #[error(
-        "state of version {0}, and this version of Sluicegate reads up to 3; upgrade Sluicegate"
+        "state of version {0}, and this version of Sluicegate reads up to 4; upgrade Sluicegate"
     )]
     Version(u8),
     /// Written by another program: no version of Sluicegate begins a state so.

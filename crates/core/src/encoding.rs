@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The version of the byte form of an entry with open holds, or with a limit that counts them.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 /// The version of all other entries, which takes less space.
 const WITHOUT_HOLDS: u8 = 2;
 /// Versions to come end here, so that a value whose first byte is a letter, a digit or a tab is known
@@ -81,7 +81,8 @@ impl Entry {
     pub fn decode(bytes: &[u8]) -> Result<Self, StateError> {
         let mut input = Reader(bytes);
         let version = match input.byte() {
-            Ok(version @ WITHOUT_HOLDS..=VERSION) => version,
+            Ok(version @ (WITHOUT_HOLDS | VERSION)) => version,
+            Ok(3) => return Err(StateError::Damaged("its version 3 was never released")),
             Ok(version) if (VERSION..=LAST_VERSION).contains(&version) => {
                 return Err(StateError::Version(version));
             }

@@ -192,6 +192,17 @@ impl Entry {
         matches!(&self.states[..], [State::None, State::Holds(ledger)] if ledger.is_empty())
     }
 
+    /// Whether a request under `policy` leaves the policy of the entry: one of only `concurrency` limits replaces no other.
+    pub(crate) fn keeps_policy(&self, policy: &Policy) -> bool {
+        policy.is_concurrency() && !self.policy.is_concurrency()
+    }
+
+    /// Whether a request under `policy`, denied or not, stores the entry under that policy in place of another one.
+    #[must_use]
+    pub fn changes_policy(&self, policy: &Policy) -> bool {
+        !self.policy.decides_like(policy) && !self.keeps_policy(policy)
+    }
+
     /// Whether holds have expired by `now`, which the next operation that changes the entry charges.
     #[must_use]
     pub fn has_expired_holds(&self, now: Timestamp) -> bool {

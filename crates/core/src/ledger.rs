@@ -1,14 +1,14 @@
 //! The ledger of a key: its open holds.
 //!
 //! It is kept as the bytes that are stored, one record a hold, in the order in which the holds expire; among equals, the
-//! one that was added first comes first:
+//! one that was opened first comes first, which is the one with the lowest number:
 //!
 //! ```text
-//! | 1: length of the id, 1 to 64; 0x80 if metered | 4: units | 7: expires, µs since the epoch | the id |
+//! | 1: length of the id, 1 to 64; 0x80 if metered | 4: units | 7: expires, µs since the epoch | 6: number | the id |
 //! ```
 //!
-//! Invariants: no two holds have the same id; no hold has 0 units; at most [`MAX_HOLDS`] are open; the holds are in their
-//! order; the sums and times beside the records are those of the records.
+//! Invariants: no two holds have the same id or the same number; no hold has 0 units; at most [`MAX_HOLDS`] are open; the
+//! holds are in their order; the sums and times beside the records are those of the records.
 
 use std::{sync::OnceLock, time::Duration};
 
@@ -34,7 +34,7 @@ pub(crate) const FEW_HOLDS: usize = 8;
 pub(crate) const SOME_HOLDS: usize = 64;
 
 /// Bytes of a record in front of the id.
-const HEAD: usize = 12;
+const HEAD: usize = 18;
 /// Set in the first byte of a record of a metered hold.
 const METERED: u8 = 0x80;
 
@@ -57,6 +57,8 @@ pub struct Hold<'a> {
     pub(crate) expires: u64,
     /// Whether it was opened under a policy with a limit other than `concurrency`.
     pub(crate) metered: bool,
+    /// Its number: the later a hold is opened, the higher. A renewed hold keeps its own.
+    number: u64,
 }
 
 impl Hold<'_> {
@@ -67,14 +69,21 @@ impl Hold<'_> {
     }
 
     /// The bytes of its record in front of the id.
-    // Written as it is read, in a word of eight bytes and one of four, so that a read does not wait for the write.
+    // Written as it is read, in two words of eight bytes and one of two, so that a read does not wait for the write.
     fn head(&self) -> [u8; HEAD] {
         let id_len = self.id.len() as u64 | if self.metered { u64::from(METERED) } else { 0 };
         let low = id_len | u64::from(self.units) << 8 | self.expires << 40;
+        let middle = self.expires >> 24 | self.number << 32;
         let mut head = [0; HEAD];
         head[..8].copy_from_slice(&low.to_le_bytes());
-        head[8..].copy_from_slice(&(self.expires >> 24).to_le_bytes()[..4]);
+        head[8..16].copy_from_slice(&middle.to_le_bytes());
+        head[16..].copy_from_slice(&(self.number >> 32).to_le_bytes()[..2]);
         head
+    }
+
+    /// What the ledger is ordered by.
+    const fn order(&self) -> (u64, u64) {
+        (self.expires, self.number)
     }
 }
 
@@ -101,6 +110,8 @@ pub(crate) type Expiries = SmallVec<[Expiry; 4]>;
 pub(crate) struct Ledger {
     records: Vec<u8>,
     count: usize,
+    /// The number of the next hold that is opened, unless it is the only one.
+    next_number: u64,
     /// Units of all holds.
     held: u64,
     /// Units of the metered ones.
@@ -114,7 +125,7 @@ pub(crate) struct Ledger {
     drain: OnceLock<Drain>,
 }
 
-/// The rest follows from the records.
+/// The rest follows from the records, or decides nothing.
 impl PartialEq for Ledger {
     fn eq(&self, other: &Self) -> bool {
         self.records == other.records
@@ -139,8 +150,10 @@ impl Ledger {
         assert_eq!(holds.iter().map(units).sum::<u64>(), self.held, "units held");
         let metered = holds.iter().filter(|hold| hold.metered);
         assert_eq!(metered.map(units).sum::<u64>(), self.metered, "units of metered holds");
+        let is_in_order = |pair: &[Hold<'_>]| pair[0].order() < pair[1].order();
+        assert!(holds.windows(2).all(is_in_order), "holds expire in another order");
+        assert!(holds.iter().all(|hold| hold.number < self.next_number), "a number comes again");
         let expiries = || holds.iter().map(|hold| hold.expires);
-        assert!(expiries().is_sorted(), "holds expire in another order");
         assert_eq!(self.first_expiry, expiries().next().unwrap_or(0), "the first to expire");
         assert_eq!(self.last_expiry, expiries().next_back().unwrap_or(0), "the last to expire");
         let is_of_stride = |hold: &Hold<'_>| HEAD + hold.id.len() == self.stride;
@@ -290,7 +303,14 @@ impl Ledger {
     }
 
     /// Adds a hold, whose id is not open.
-    pub(crate) fn push(&mut self, hold: &Hold<'_>) {
+    pub(crate) fn open(&mut self, id: &[u8], units: u32, expires: u64, metered: bool) {
+        let number = if self.is_empty() { 0 } else { self.next_number };
+        self.next_number = number + 1;
+        self.insert(&Hold { id, units, expires, metered, number });
+    }
+
+    /// Adds a hold at its place.
+    fn insert(&mut self, hold: &Hold<'_>) {
         debug_assert!(hold.units > 0 && (1..=MAX_HOLD_ID).contains(&hold.id.len()));
         let len = HEAD + hold.id.len();
         if self.records.capacity() - self.records.len() < len {
@@ -298,8 +318,10 @@ impl Ledger {
             self.records.reserve_exact(len + self.records.len() / 8);
         }
         // Most holds of a key have one lifetime, so that the newest expires last.
-        let is_last = hold.expires >= self.last_expiry;
-        let at = if is_last { self.records.len() } else { self.end_of_expiry(hold.expires) };
+        let is_newest = hold.number + 1 == self.next_number;
+        let is_last =
+            hold.expires > self.last_expiry || is_newest && hold.expires == self.last_expiry;
+        let at = if is_last { self.records.len() } else { self.end_before(hold) };
         self.records.extend_from_slice(&hold.head());
         self.records.extend_from_slice(hold.id);
         if !is_last {
@@ -313,9 +335,9 @@ impl Ledger {
         }
     }
 
-    /// The position behind the records of the holds that expire at `expires` or before.
-    fn end_of_expiry(&self, expires: u64) -> usize {
-        let is_before = |hold: &Hold<'_>| hold.expires <= expires;
+    /// The position behind the records of the holds that come before `hold`.
+    fn end_before(&self, hold: &Hold<'_>) -> usize {
+        let is_before = |other: &Hold<'_>| other.order() < hold.order();
         if self.stride == 0 {
             let before = self.iter().take_while(is_before);
             return before.map(|hold| HEAD + hold.id.len()).sum();
@@ -358,8 +380,9 @@ impl Ledger {
     /// Sets when the hold at `place` expires.
     pub(crate) fn set_expires(&mut self, place: RecordPosition, expires: u64) {
         let id = self.at(place.at).map(|hold| SmallVec::<[u8; MAX_HOLD_ID]>::from_slice(hold.id));
+        let number = self.at(place.at).map_or(0, |hold| hold.number);
         let (Some(id), Some((units, metered))) = (id, self.remove(place)) else { return };
-        self.push(&Hold { id: &id, units, expires, metered });
+        self.insert(&Hold { id: &id, units, expires, metered, number });
     }
 
     /// Removes the holds that have expired at `now`, and returns the expiries of the metered ones, in their order. Only
@@ -408,11 +431,12 @@ impl Ledger {
 
     /// Number of bytes that [`encode`](Self::encode) appends.
     pub(crate) const fn encoded_len(&self) -> usize {
-        4 + self.records.len()
+        4 + 6 + self.records.len()
     }
 
     pub(crate) fn encode(&self, out: &mut Writer) {
         out.uint(self.count as u64, 4);
+        out.uint(self.next_number, 6);
         out.bytes(&self.records);
     }
 
@@ -422,20 +446,29 @@ impl Ledger {
         if !(1..=MAX_HOLDS).contains(&count) {
             return Err(StateError::Damaged("its number of holds is not 1 to 65536"));
         }
-        let mut ledger = Self::default();
+        let mut ledger = Self { next_number: input.uint(6)?, ..Self::default() };
         let records = input.0;
+        let mut last = None;
         for _ in 0..count {
             let head = input.byte()?;
             let units = input.u32()?;
             let expires = input.uint(7)?;
+            let number = input.uint(6)?;
             let id = input.take(usize::from(head & !METERED))?;
-            if id.is_empty() || id.len() > MAX_HOLD_ID || units == 0 || expires > MAX_TIME {
+            let is_number = number < ledger.next_number;
+            if id.is_empty()
+                || id.len() > MAX_HOLD_ID
+                || units == 0
+                || expires > MAX_TIME
+                || !is_number
+            {
                 return Err(StateError::Damaged("a hold has a value outside its domain"));
             }
-            if expires < ledger.last_expiry {
+            let hold = Hold { id, units, expires, metered: head & METERED != 0, number };
+            if last.replace(hold.order()) >= Some(hold.order()) {
                 return Err(StateError::Damaged("its holds are not in the order of their expiry"));
             }
-            ledger.count(&Hold { id, units, expires, metered: head & METERED != 0 });
+            ledger.count(&hold);
         }
         ledger.records = records[..records.len() - input.0.len()].to_vec();
         Ok(ledger)
@@ -482,13 +515,13 @@ fn first(records: &[u8]) -> Option<(Hold<'_>, &[u8])> {
 /// The hold of a record with these bytes in front of its id.
 #[inline]
 fn hold<'a>(head: &[u8; HEAD], id: &'a [u8]) -> Hold<'a> {
-    let [low @ .., _, _, _, _] = *head;
-    let [_, _, _, _, _, _, _, _, high @ ..] = *head;
-    let (low, high) = (u64::from_le_bytes(low), u32::from_le_bytes(high));
+    let [a, b, c, d, e, f, g, h, middle @ .., low_end, high_end] = *head;
+    let (low, middle) = (u64::from_le_bytes([a, b, c, d, e, f, g, h]), u64::from_le_bytes(middle));
     #[expect(clippy::cast_possible_truncation, reason = "bytes 1 to 4 of it")]
     let units = (low >> 8) as u32;
-    let expires = low >> 40 | u64::from(high) << 24;
-    Hold { id, units, expires, metered: head[0] & METERED != 0 }
+    let expires = low >> 40 | (middle & 0xffff_ffff) << 24;
+    let number = middle >> 32 | u64::from(u16::from_le_bytes([low_end, high_end])) << 32;
+    Hold { id, units, expires, metered: head[0] & METERED != 0, number }
 }
 
 #[cfg(test)]
@@ -499,7 +532,7 @@ mod tests {
         let mut ledger = Ledger::default();
         for (units, expires) in holds {
             let (id, metered) = (format!("{units}"), units % 3 > 0);
-            ledger.push(&Hold { id: id.as_bytes(), units, expires, metered });
+            ledger.open(id.as_bytes(), units, expires, metered);
         }
         ledger
     }
@@ -515,7 +548,8 @@ mod tests {
                 let mut found = ledger(holds());
                 let expired = found.remove_expired(at(now));
                 let open = ledger(holds().filter(|it| it.1 > now));
-                assert_eq!(found, open);
+                let ids = |it: &Ledger| it.iter().map(|hold| hold.id.to_vec()).collect::<Vec<_>>();
+                assert_eq!(ids(&found), ids(&open));
                 let sums = |it: &Ledger| {
                     let times = (it.has_expired(at(now)), it.first_expiry, it.last_expiry());
                     (it.len(), it.held(false), it.held(true), times, it.expiries(false))
@@ -539,26 +573,26 @@ mod tests {
             let mut expected = Vec::new();
             for number in 1..200_u32 {
                 let (id, expires) = (id(number), u64::from(number * 37 % 50));
-                found.push(&Hold { id: id.as_bytes(), units: 1, expires, metered: true });
-                expected.push((expires, id));
+                found.open(id.as_bytes(), 1, expires, true);
+                expected.push((expires, number, id));
                 if number % 3 == 0 {
-                    let (_, id) = expected.remove((number * 5) as usize % expected.len());
-                    let expires = u64::from(number * 11 % 60);
-                    let place = found.find(id.as_bytes()).unwrap();
-                    found.set_expires(place, expires);
-                    expected.push((expires, id));
+                    let place = (number * 5) as usize % expected.len();
+                    let (renewed, _, id) = &mut expected[place];
+                    *renewed = u64::from(number * 11 % 60);
+                    found.set_expires(found.find(id.as_bytes()).unwrap(), *renewed);
                 }
-                // Stable: among equals, the one that was added first comes first.
-                expected.sort_by_key(|it| it.0);
+                // Among equals, the one that was opened first comes first.
+                expected.sort();
                 let holds = found.iter().map(|it| (it.expires, String::from_utf8_lossy(it.id)));
-                assert!(holds.eq(expected.iter().map(|it| (it.0, it.1.as_str().into()))));
+                assert!(holds.eq(expected.iter().map(|it| (it.0, it.2.as_str().into()))));
                 found.check();
             }
             let mut out = Writer(Vec::new());
             found.encode(&mut out);
-            assert_eq!(Ledger::decode(&mut Reader(&out.0)), Ok(found));
-            // The expiry of the first, behind the count, its length and its units.
-            out.0[4 + 1 + 4] = 100;
+            let read = Ledger::decode(&mut Reader(&out.0)).unwrap();
+            assert_eq!((read.next_number, &read), (found.next_number, &found));
+            // The expiry of the first, behind the count, the next number, its length and its units.
+            out.0[4 + 6 + 1 + 4] = 100;
             let error = "its holds are not in the order of their expiry";
             assert_eq!(Ledger::decode(&mut Reader(&out.0)), Err(StateError::Damaged(error)));
         }
@@ -584,19 +618,15 @@ mod tests {
                 _ => {
                     let (id, metered) = (format!("{number}"), draw(3) > 0);
                     let expires = 100 + u64::from(number % 40) + draw(3);
-                    found.push(&Hold {
-                        id: id.as_bytes(),
-                        units: 1 + number % 5,
-                        expires,
-                        metered,
-                    });
+                    found.open(id.as_bytes(), 1 + number % 5, expires, metered);
                 }
             }
             if draw(2) == 0 {
                 found.keep_drain(rate);
             }
             let mut fresh = Ledger::default();
-            found.iter().for_each(|hold| fresh.push(&hold));
+            let holds = found.iter();
+            holds.for_each(|it| fresh.open(it.id, it.units, it.expires, it.metered));
             let now = Timestamp::saturating_from_micros(90);
             assert_eq!(found.owed(rate, now), fresh.owed(rate, now));
             if found.metered > 0 {

@@ -210,8 +210,7 @@ impl Loaded {
 
     /// Whether a denied request changes the stored state.
     fn stores_denials(&self, policy: &Policy, now: Timestamp) -> bool {
-        let changes =
-            |entry: &Entry| !entry.policy().decides_like(policy) || entry.has_expired_holds(now);
+        let changes = |entry: &Entry| entry.changes_policy(policy) || entry.has_expired_holds(now);
         self.entry.as_ref().is_some_and(changes) || policy.records_denials()
     }
 }

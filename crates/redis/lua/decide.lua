@@ -24,7 +24,7 @@ local function damaged_error(key, what)
 end
 
 local function version_error(key, version)
-    return say_holds(key, 'state of version ' .. version .. ', and this version of Sluicegate reads up to 3; '
+    return say_holds(key, 'state of version ' .. version .. ', and this version of Sluicegate reads up to 4; '
         .. 'upgrade Sluicegate')
 end
 
@@ -133,10 +133,10 @@ local function store(key, limits, now, at, existed)
         local limit = kept[i]
         parts[i + 1] = limit.kind.save(limit)
         used = used or not limit.kind.unused(limit)
-        version = limit.counts_holds and '\3' or version
+        version = limit.counts_holds and '\4' or version
     end
     if ledger and ledger.count > 0 then
-        version, used, parts[#kept + 2] = '\3', true, with_holds().save(ledger)
+        version, used, parts[#kept + 2] = '\4', true, with_holds().save(ledger)
     end
     parts[1] = version .. string.char(#kept)
     local done

@@ -48,8 +48,10 @@ local function read_fault(bytes)
     local version, count = byte(bytes, 1, 2)
     if not version or version < 2 or version > LAST_VERSION then
         return FOREIGN
-    elseif version > 3 then
+    elseif version > 4 then
         return nil, version
+    elseif version == 3 then
+        return 'its version 3 was never released'
     elseif not count then
         return EARLY
     elseif count < 1 or count > 8 then
@@ -61,7 +63,7 @@ end
 -- end.
 local function note_rest(limits, bytes, at)
     if at <= #bytes then
-        if byte(bytes, 1) ~= 3 then
+        if byte(bytes, 1) ~= 4 then
             return 'it goes on after its end'
         end
         limits.rest = at

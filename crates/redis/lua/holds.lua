@@ -1,13 +1,14 @@
 -- The open holds of a key: the body of a function, since few keys have any.
 --
 -- A ledger is a table: the holds as the bytes that are stored (`records`, docs/state-format.md), in the order in which
--- they expire; of each, the place behind its record (`ends`), its units, when it expires (`times`) and whether it is
--- metered (`metered`); and what they add up to: the units of all (`held`) and of the metered ones (`in_use`), and when the
--- first and the last expire (`first`, `last`).
+-- they expire; of each, the place behind its record (`ends`), its units, when it expires (`times`), whether it is
+-- metered (`metered`) and its number in the order of opening (`numbers`); what they add up to: the units of all (`held`)
+-- and of the metered ones (`in_use`), and when the first and the last expire (`first`, `last`); and the number of the next
+-- one (`next`).
 
 local holds = {}
 
-local MAX_HOLDS, HEAD = 65536, 12
+local MAX_HOLDS, HEAD = 65536, 18
 -- The same for a script, which reads all of them and would take longer than the deadline of a request. A key may have more
 -- from the module.
 local MAX_OPENED = 4096
@@ -19,8 +20,8 @@ end
 
 local function new_ledger()
     return {
-        records = '', ends = list(), units = list(), times = list(), metered = list(), count = 0, held = 0,
-        in_use = 0, first = math.huge, last = 0,
+        records = '', ends = list(), units = list(), times = list(), metered = list(), numbers = list(), count = 0,
+        held = 0, in_use = 0, first = math.huge, last = 0, next = 0,
     }
 end
 
@@ -31,45 +32,47 @@ local function count_times(ledger)
 end
 
 -- Removes a hold from the ledger.
-local function remove(ledger, number)
+local function remove(ledger, index)
     local records, ends = ledger.records, ledger.ends
-    local place, next = number > 1 and ends[number - 1] or 1, ends[number]
+    local place, next = index > 1 and ends[index - 1] or 1, ends[index]
     ledger.records = sub(records, 1, place - 1) .. sub(records, next)
-    ledger.count, ledger.held = ledger.count - 1, ledger.held - ledger.units[number]
-    if ledger.metered[number] then
-        ledger.in_use = ledger.in_use - ledger.units[number]
+    ledger.count, ledger.held = ledger.count - 1, ledger.held - ledger.units[index]
+    if ledger.metered[index] then
+        ledger.in_use = ledger.in_use - ledger.units[index]
     end
-    for _, list in ipairs({ ends, ledger.units, ledger.times, ledger.metered }) do
-        table.remove(list, number)
+    for _, list in ipairs({ ends, ledger.units, ledger.times, ledger.metered, ledger.numbers }) do
+        table.remove(list, index)
     end
-    for i = number, ledger.count do
+    for i = index, ledger.count do
         ends[i] = ends[i] - (next - place)
     end
     count_times(ledger)
 end
 
--- Adds a hold to the ledger, behind those that expire before it or at the same time.
-local function add(ledger, id, units, expires, metered)
-    local number, behind = 1, ledger.count + 1
-    while number < behind do
-        local middle = math.floor((number + behind) / 2)
-        if ledger.times[middle] <= expires then
-            number = middle + 1
+-- Adds a hold to the ledger, behind those that expire before it, or at the same time and were opened before it.
+local function add(ledger, id, units, expires, metered, number)
+    local index, behind = 1, ledger.count + 1
+    while index < behind do
+        local middle = math.floor((index + behind) / 2)
+        local time = ledger.times[middle]
+        if time < expires or time == expires and ledger.numbers[middle] < number then
+            index = middle + 1
         else
             behind = middle
         end
     end
     local records, ends = ledger.records, ledger.ends
-    local record = pack('<BI4I7', #id + (metered and 128 or 0), units, expires) .. id
-    local place = number > 1 and ends[number - 1] or 1
+    local record = pack('<BI4I7I6', #id + (metered and 128 or 0), units, expires, number) .. id
+    local place = index > 1 and ends[index - 1] or 1
     ledger.records = sub(records, 1, place - 1) .. record .. sub(records, place)
-    table.insert(ends, number, place + #record)
-    table.insert(ledger.units, number, units)
-    table.insert(ledger.times, number, expires)
-    table.insert(ledger.metered, number, metered)
+    table.insert(ends, index, place + #record)
+    table.insert(ledger.units, index, units)
+    table.insert(ledger.times, index, expires)
+    table.insert(ledger.metered, index, metered)
+    table.insert(ledger.numbers, index, number)
     ledger.count, ledger.held = ledger.count + 1, ledger.held + units
     ledger.in_use = metered and ledger.in_use + units or ledger.in_use
-    for i = number + 1, ledger.count do
+    for i = index + 1, ledger.count do
         ends[i] = ends[i] + #record
     end
     count_times(ledger)
@@ -77,47 +80,47 @@ end
 
 -- The ledger in `bytes` from `start` to the end.
 function holds.read(bytes, start)
-    if #bytes < start + 3 then
+    if #bytes < start + 9 then
         return nil, EARLY
     end
-    local count, at = unpack('<I4', bytes, start), start + 4
+    local count, next, at = unpack('<I4I6', bytes, start)
     if count < 1 or count > MAX_HOLDS then
         return nil, 'its number of holds is not 1 to 65536'
     end
-    local ledger, before = new_ledger(), start + 3
+    local ledger, before = new_ledger(), at - 1
     local ends, all_units, times, all_metered = ledger.ends, ledger.units, ledger.times, ledger.metered
-    local held, in_use, last = 0, 0, 0
+    local numbers, held, in_use, last, latest = ledger.numbers, 0, 0, 0, -1
     for i = 1, count do
         if #bytes < at + HEAD - 1 then
             return nil, EARLY
         end
-        local head, units, time = unpack('<BI4I7', bytes, at)
+        local head, units, time, number = unpack('<BI4I7I6', bytes, at)
         local length, metered = head % 128, head >= 128
         at = at + HEAD + length
         if #bytes < at - 1 then
             return nil, EARLY
-        elseif length < 1 or length > 64 or units < 1 or time > MAX_TIME then
+        elseif length < 1 or length > 64 or units < 1 or time > MAX_TIME or number >= next then
             return nil, 'a hold has a value outside its domain'
-        elseif time < last then
+        elseif time < last or time == last and number <= latest then
             return nil, 'its holds are not in the order of their expiry'
         end
-        ends[i], all_units[i], times[i], all_metered[i] = at - before, units, time, metered
-        held, in_use, last = held + units, metered and in_use + units or in_use, time
+        ends[i], all_units[i], times[i], all_metered[i], numbers[i] = at - before, units, time, metered, number
+        held, in_use, last, latest = held + units, metered and in_use + units or in_use, time, number
     end
     if at <= #bytes then
         return nil, 'it goes on after its end'
     end
     ledger.count, ledger.held, ledger.in_use = count, held, in_use
-    ledger.first, ledger.last = times[1], last
-    ledger.records = sub(bytes, start + 4)
+    ledger.first, ledger.last, ledger.next = times[1], last, next
+    ledger.records = sub(bytes, before + 1)
     return ledger
 end
 
 function holds.save(ledger)
-    return pack('<I4', ledger.count) .. ledger.records
+    return pack('<I4I6', ledger.count, ledger.next) .. ledger.records
 end
 
--- The number of the hold of that id; nothing if none is open.
+-- The index of the hold of that id; nothing if none is open.
 local function find(ledger, id)
     local records = ledger and ledger.records or ''
     if not string.find(records, id, 1, true) then
@@ -133,20 +136,20 @@ local function find(ledger, id)
     end
 end
 
--- The numbers of the holds that a limit counts, in the order in which they expire. Cached, because each limit needs them.
+-- The indexes of the holds that a limit counts, in the order in which they expire. Cached, because each limit needs them.
 local function by_expiry(ledger, only_metered)
     ledger.by_expiry = ledger.by_expiry or {}
-    local numbers, metered = ledger.by_expiry[only_metered], ledger.metered
-    if not numbers then
-        numbers = {}
+    local indexes, metered = ledger.by_expiry[only_metered], ledger.metered
+    if not indexes then
+        indexes = {}
         for i = 1, ledger.count do
             if metered[i] or not only_metered then
-                numbers[#numbers + 1] = i
+                indexes[#indexes + 1] = i
             end
         end
-        ledger.by_expiry[only_metered] = numbers
+        ledger.by_expiry[only_metered] = indexes
     end
-    return numbers
+    return indexes
 end
 
 -- Charges holds that expired. A window of the calendar that was over before the last one has no effect.
@@ -189,7 +192,7 @@ function holds.expire(limits, ledger, now)
     end
     local open = ledger.count - expired
     local records = expired > 0 and sub(ledger.records, ledger.ends[expired]) or ledger.records
-    local left = open > 0 and holds.read(pack('<I4', open) .. records, 1) or new_ledger()
+    local left = open > 0 and holds.read(pack('<I4I6', open, ledger.next) .. records, 1) or new_ledger()
     for name, value in pairs(left) do
         ledger[name] = value
     end
@@ -278,12 +281,12 @@ local function reserve_wait(limit, now, cost, max_wait)
     local function passes()
         return math.max(since, early, since + limit.plain.delay(state, since) - max_wait)
     end
-    for _, number in ipairs(by_expiry(ledger, true)) do
-        if passes() < ledger.times[number] then
+    for _, index in ipairs(by_expiry(ledger, true)) do
+        if passes() < ledger.times[index] then
             break
         end
-        since = ledger.times[number]
-        charge_later(state, since, ledger.units[number])
+        since = ledger.times[index]
+        charge_later(state, since, ledger.units[index])
     end
     return passes() - now
 end
@@ -311,9 +314,9 @@ local function drained(limit, now, drain)
     if is_kept or not later then
         later = is_kept and copy_of(limit) or fork(limit, now)
         later.time = now
-        for _, number in ipairs(by_expiry(ledger, true)) do
-            later.time = ledger.times[number]
-            charge_later(later, later.time, ledger.units[number])
+        for _, index in ipairs(by_expiry(ledger, true)) do
+            later.time = ledger.times[index]
+            charge_later(later, later.time, ledger.units[index])
         end
         if not is_kept then
             limit.later = later
@@ -382,20 +385,23 @@ function holds.open(limits, id, units, expires)
     for i = 1, #limits do
         metered = metered or not limits[i].counts_holds
     end
-    add(limits.ledger, id, units, expires, metered)
+    local ledger = limits.ledger
+    local number = ledger.count > 0 and ledger.next or 0
+    ledger.next = number + 1
+    add(ledger, id, units, expires, metered, number)
 end
 
 -- A settle or renew, as `operate` in decide.lua.
 function holds.operate(key, limits, now, at, existed, operation, id, used, ttl)
     local ledger = limits.ledger
-    local number = find(ledger, id)
-    if not number then
+    local index = find(ledger, id)
+    if not index then
         return decision(limits, now, 0, NEVER, 0), true
     end
-    local units, metered = ledger.units[number], ledger.metered[number]
-    remove(ledger, number)
+    local units, metered, number = ledger.units[index], ledger.metered[index], ledger.numbers[index]
+    remove(ledger, index)
     if operation == 'renew' then
-        add(ledger, id, units, now + ttl, metered)
+        add(ledger, id, units, now + ttl, metered, number)
     elseif metered and (used or units) > 0 then
         charge(limits.kept or limits, now, used or units)
     end

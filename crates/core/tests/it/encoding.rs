@@ -105,12 +105,15 @@ fn encode_one_gcra_limit_takes_24_bytes_and_its_ticks() {
 #[test]
 fn decode_later_version_is_an_error_that_names_it() {
     let mut bytes = entry("gcra:30/60s", 1).encode();
-    bytes[0] = 4;
-    assert_eq!(Entry::decode(&bytes), Err(StateError::Version(4)));
+    bytes[0] = 5;
+    assert_eq!(Entry::decode(&bytes), Err(StateError::Version(5)));
     assert_eq!(
-        StateError::Version(4).to_string(),
-        "state of version 4, and this version of Sluicegate reads up to 3; upgrade Sluicegate"
+        StateError::Version(5).to_string(),
+        "state of version 5, and this version of Sluicegate reads up to 4; upgrade Sluicegate"
     );
+    bytes[0] = 3;
+    let error = "its version 3 was never released";
+    assert_eq!(Entry::decode(&bytes), Err(StateError::Damaged(error)));
 }
 
 #[test]

@@ -56,11 +56,13 @@ fn hold_of_a_full_ledger_is_an_error_and_changes_nothing() {
     assert!(apply(&many, &mut entry, now, hold(b"first!!!", 1, 1_000_000)).unwrap().allowed());
     // As many records as there can be, with other ids.
     let mut bytes = entry.expect("a hold is open").encode();
-    let count_at = bytes.len() - 4 - 20;
-    let record = bytes[count_at + 4..].to_vec();
+    let count_at = bytes.len() - 10 - 26;
+    let record = bytes[count_at + 10..].to_vec();
     bytes[count_at..count_at + 4].copy_from_slice(&65_536_u32.to_le_bytes());
+    bytes[count_at + 4..count_at + 8].copy_from_slice(&65_536_u32.to_le_bytes());
     for id in 1..MAX_HOLDS {
         bytes.extend_from_slice(&record[..12]);
+        bytes.extend_from_slice(&id.to_le_bytes()[..6]);
         bytes.extend_from_slice(&id.to_le_bytes());
     }
     let mut entry = Some(Entry::decode(&bytes).expect("a full ledger"));
@@ -85,17 +87,20 @@ fn decode_damaged_ledger_is_an_error() {
         assert!(apply(&concurrency, &mut entry, at(5), hold).unwrap().allowed());
     }
     let bytes = entry.expect("holds are open").encode();
-    assert_eq!(bytes.len(), 13 + 4 + 13 + 14);
+    assert_eq!(bytes.len(), 13 + 10 + 19 + 20);
     for cut in 14..bytes.len() {
         assert!(Entry::decode(&bytes[..cut]).is_err(), "{cut}");
     }
     for (offset, value) in [
         (13, 0),    // no holds
         (13, 3),    // more than there are
-        (17, 0x80), // an empty id
-        (17, 65),   // a long one
-        (18, 0),    // no units
-        (28, 0xff), // a time beyond the last one
+        (23, 0x80), // an empty id
+        (23, 65),   // a long one
+        (24, 0),    // no units
+        (34, 0xff), // a time beyond the last one
+        (17, 1),    // the number of the next one is that of an open one
+        (35, 1),    // the first and the second have one number
+        (35, 2),    // the number of one that is opened later
     ] {
         let mut damaged = bytes.clone();
         damaged[offset] = value;

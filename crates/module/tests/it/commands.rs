@@ -145,6 +145,11 @@ fn watch_denial_does_not_abort_transaction(engine: Engine) {
         ("SG.TAKE k gcra:1/1h", true),
         ("SG.CHARGE k gcra:1/1h", true),
         ("SG.RESET k", true),
+        ("SG.HOLD k gcra:9/1h,concurrency:3/1h a COST 2", true),
+        // Denied under only `concurrency` limits, which leave the stored policy.
+        ("SG.HOLD k concurrency:3/7m b COST 2", false),
+        ("SG.TAKEALL 2 k concurrency:3/7m 2 other concurrency:3/7m 2 ID b", false),
+        ("SG.HOLD k gcra:9/2h,concurrency:3/1h b COST 2", true),
     ] {
         peer.call("WATCH k").unwrap();
         other.call(line).unwrap();
