@@ -204,7 +204,7 @@ fn simulate_log_without_durations_cannot_count_requests_in_flight() {
         (
             "- --policy gcra:1/1s --policy concurrency:9/1s",
             combined,
-            format!("{needs}the fields are ip, user, time, method, path, url, remote_addr, "),
+            format!("{needs}the fields are ip, user, time, method, path, url, agent, referer, "),
         ),
         (
             "- --policy gcra:1/1s --change 1s=concurrency:9/1s",
@@ -214,7 +214,7 @@ fn simulate_log_without_durations_cannot_count_requests_in_flight() {
         (
             "- --policy concurrency:9/1s --duration-field took_ms",
             combined,
-            "invalid --duration-field: unknown field `took_ms`: expected one of ip, user, time, method, path, url, remote_addr, "
+            "invalid --duration-field: unknown field `took_ms`: expected one of ip, user, time, method, path, url, agent, referer, "
                 .to_owned(),
         ),
         (

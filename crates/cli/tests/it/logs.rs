@@ -131,7 +131,7 @@ fn simulate_log_invalid_lines_are_counted_and_skipped() {
     assert!(
         field
             .err
-            .contains("error: invalid --key: unknown field `host`: expected one of ip, user, time, method, path, url, remote_addr, "),
+            .contains("error: invalid --key: unknown field `host`: expected one of ip, user, time, method, path, url, agent, referer, "),
         "{}",
         field.err
     );
@@ -221,6 +221,22 @@ fn simulate_log_with_unusual_user_or_client_is_detected() {
         assert_eq!((ended.code, &*ended.err), (Some(0), ""), "{start}");
         assert_eq!(decided_rows(&ended.out)[0], "0 10.0.0.1 1", "{start}");
     }
+}
+
+#[test]
+fn simulate_log_in_combined_is_detected_with_its_fields() {
+    let ended = rows(&["--key", "{agent} {referer} {ip}"], LOG);
+    assert_eq!((ended.code, &*ended.err), (Some(0), ""));
+    assert_eq!(decided_rows(&ended.out)[0], "0 a - 10.0.0.1 1");
+    // A line in `common` is read where its fields suffice.
+    let common = LOG.replace(" \"-\" \"a\"\n", "\n");
+    assert_eq!(decided_rows(&rows(&[], format!("{LOG}{common}")).out).len(), 6);
+    let short = rows(&["--key", "{agent}"], common);
+    assert!(
+        short.err.starts_with("error: invalid --key: unknown field `agent`: expected one of ip, "),
+        "{}",
+        short.err
+    );
 }
 
 /// A line of each format, all by 203.0.113.5 at the same time, as the documentation of the format has it.

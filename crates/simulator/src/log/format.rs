@@ -11,6 +11,8 @@ pub(super) const MAX_FIELDS: usize = 12;
 
 /// Formats by name, those that are detected first.
 pub(super) const NAMED: [(&str, &str); 6] = [
+    // A line of it is one of `common`, too.
+    ("combined", r#"%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-Agent}i""#),
     ("common", r#"%h %l %u %t "%r" %>s %b"#),
     (
         "envoy",
@@ -24,11 +26,10 @@ pub(super) const NAMED: [(&str, &str); 6] = [
         "alb",
         r#"$type $time $elb $remote_addr $target $request_processing_time $target_processing_time $response_processing_time $status $target_status_code $received_bytes $sent_bytes "$request" "$http_user_agent""#,
     ),
-    ("combined", r#"%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-Agent}i""#),
     ("vhost_combined", r#"%v:%p %h %l %u %t "%r" %>s %O "%{Referer}i" "%{User-Agent}i""#),
 ];
 /// How many of them are detected.
-pub(super) const DETECTED: usize = 4;
+pub(super) const DETECTED: usize = 5;
 
 /// Names and literals in turn.
 #[derive(Clone, Debug, PartialEq, Eq)]

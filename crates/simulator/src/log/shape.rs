@@ -106,7 +106,11 @@ impl LogFormat {
 }
 
 fn client_key() -> KeyTemplate {
-    KeyTemplate { parts: vec![TemplatePart::Field("ip".to_owned())] }
+    key_of("ip")
+}
+
+fn key_of(field: &str) -> KeyTemplate {
+    KeyTemplate { parts: vec![TemplatePart::Field(field.to_owned())] }
 }
 
 impl Kind {
@@ -127,19 +131,20 @@ impl Kind {
     /// anything.
     fn has_request(&self, line: &[u8]) -> bool {
         let format = Self::clone(self).into();
-        let reads = |duration, client: &mut Vec<u8>| {
-            let shape = Shape::new(&format, &client_key(), None, duration);
-            shape.is_ok_and(|mut shape| matches!(shape.read(line, client), Ok(Some(_))))
+        let reads = |key: &KeyTemplate, duration, read: &mut Vec<u8>| {
+            let shape = Shape::new(&format, key, None, duration);
+            shape.is_ok_and(|mut shape| matches!(shape.read(line, read), Ok(Some(_))))
         };
-        let mut client = Vec::new();
+        let has = |name| match self {
+            Self::Text(pattern) => pattern.names().any(|it| it == name),
+            Self::Json | Self::W3c(_) => false,
+        };
         // The fields between the time and the client of a named format must be what they are.
-        let duration = match self {
-            Self::Text(pattern) if pattern.names().any(|name| name == "duration") => {
-                DurationField::Detected
-            }
-            _ => DurationField::Ignored,
-        };
-        reads(duration, &mut client)
+        let duration =
+            if has("duration") { DurationField::Detected } else { DurationField::Ignored };
+        let mut client = Vec::new();
+        reads(&client_key(), duration, &mut client)
+            && (!has("http_user_agent") || reads(&key_of("agent"), duration, &mut Vec::new()))
             && (client.iter().any(|byte| matches!(byte, b'.' | b':')) || client == b"localhost")
     }
 }

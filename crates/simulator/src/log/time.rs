@@ -22,6 +22,14 @@ pub(crate) fn parse(text: &[u8]) -> Option<u64> {
 
 /// `10/Oct/2000:13:55:36 -0700`, and a fraction of the second.
 fn common(text: &[u8]) -> Option<u64> {
+    // Hours, minutes and seconds, which the parser would read with fewer digits.
+    let has_digits = |at| {
+        let digits: Option<&[u8]> = text.get(at..at + 2);
+        digits.is_some_and(|it| it.iter().all(u8::is_ascii_digit))
+    };
+    if ![12, 15, 18].into_iter().all(has_digits) {
+        return None;
+    }
     let formats = ["%d/%b/%Y:%H:%M:%S%.f %z", "%d/%b/%Y:%H:%M:%S%.f"];
     let time = formats.into_iter().find_map(|format| strtime::parse(format, text).ok())?;
     micros(time.to_datetime().ok()?, time.offset())
@@ -96,6 +104,9 @@ mod tests {
             ("10/Okt/2000:13:55:36 +0000", None),
             ("10/Oct/2000:13:55:36 0000", None),
             ("10/Oct/2000:13:55", None),
+            ("10/Oct/2000:1:55:36 +0000", None),
+            ("10/Oct/2000:13:5:36 +0000", None),
+            ("10/Oct/2000:13:55: 6 +0000", None),
             ("99999999999999999999", None),
             ("12.", None),
             ("-1", None),
