@@ -390,7 +390,8 @@ function given<T extends object>(options: T | undefined, names: readonly string[
 /** The error of a call; that of an invalid policy beside a key that is one says that they may be swapped. */
 function explained(error: unknown, key: Key, policy: PolicyLike): unknown {
   const isSwapped = error instanceof PolicyError && typeof key === "string" && isPolicy(key);
-  return isSwapped ? new PolicyError(`invalid policy \`${textOf(policy)}\` beside a key that is a policy: expected the key first`) : error;
+  if (!isSwapped) return error;
+  return new PolicyError(`invalid policy \`${textOf(policy)}\`: the key \`${key}\` looks like a policy; expected the key first, then the policy`);
 }
 
 function closed(): never {

@@ -284,7 +284,7 @@ export const TESTS = {
     await fails(() => Limiter.inMemory({ maxMemory: -1 }), SettingsError, "invalid maxMemory `-1`");
     await fails(() => Limiter.inMemory({ memory: 1 }), SettingsError, "unknown setting `memory`: expected one of maxMemory, clock");
     await fails(() => limiter.take("k", 5), PolicyError, "invalid policy of type `number`");
-    await fails(() => limiter.take("gcra:1/1s", "user7"), PolicyError, "invalid policy `user7` beside a key that is a policy: expected the key first");
+    await fails(() => limiter.take("gcra:1/1s", "user7"), PolicyError, "invalid policy `user7`: the key `gcra:1/1s` looks like a policy; expected the key first, then the policy");
   },
 
   async options_that_are_unknown_or_invalid_are_named_at_once() {

@@ -382,8 +382,8 @@ def test_every_public_method_and_property_has_a_docstring():
         (lambda: LOCAL.hold("k", "gcra:1/1s"), "missing ttl: expected seconds or a timedelta; only a policy with `concurrency` has a default"),
         (lambda: Limiter.connect("redis://127.0.0.1/", timeout=0), "invalid timeout `0`: expected seconds from 0.001 on"),
         (lambda: Limiter.connect("redis://127.0.0.1/", connect_timeout=0), "invalid connect_timeout `0`: expected seconds from 0.001 on"),
-        (lambda: LOCAL.take("gcra:1/1s", "user7"), "invalid policy `user7` beside a key that is a policy: expected the key first"),
-        (lambda: LOCAL.take_all([(POLICY, "user7")]), "invalid policy `user7` beside a key that is a policy: expected the key first"),
+        (lambda: LOCAL.take("gcra:1/1s", "user7"), "invalid policy `user7`: the key `gcra:1/1s` looks like a policy; expected the key first, then the policy"),
+        (lambda: LOCAL.take_all([(POLICY, "user7")]), "invalid policy `user7`: the key `gcra:10/1m` looks like a policy; expected the key first, then the policy"),
         (lambda: LOCAL.require("k", "gcra:1/1s", 7), "denied: the cost of 7 is more than the limit of 1 ever admits"),
     ],
 )

@@ -4,7 +4,7 @@ use std::{io::Write, process::ExitCode};
 
 use anyhow::bail;
 use sluicegate_core::{
-    Decision, Outcome, Policy, Retry,
+    Decision, Outcome, Policy, PolicyError, Retry,
     human::{span, units},
 };
 use sluicegate_resp::Value;
@@ -38,15 +38,12 @@ fn decide(command: &[u8], arguments: &KeyArguments) -> anyhow::Result<ExitCode> 
 
 /// Checks a policy before it is sent; only the server knows those with a name.
 fn check_policy(arguments: &KeyArguments) -> anyhow::Result<()> {
-    let is_policy = |text: &str| text.parse::<Policy>().is_ok();
     let KeyArguments { key, policy, .. } = arguments;
-    match policy.parse::<Policy>() {
-        Err(_) if !policy.starts_with('@') && key.to_str().is_some_and(is_policy) => {
-            bail!("invalid POLICY `{policy}` beside a KEY that is a policy: expected KEY first")
-        }
-        Err(error) if !policy.starts_with('@') => bail!("{error}"),
-        _ => Ok(()),
-    }
+    let Some(error) = policy.parse::<Policy>().err().filter(|_| !policy.starts_with('@')) else {
+        return Ok(());
+    };
+    let swapped = key.to_str().filter(|key| key.parse::<Policy>().is_ok());
+    Err(swapped.map_or(error, |key| PolicyError::swapped(key, policy)).into())
 }
 
 pub(crate) fn reset(key: &Key) -> anyhow::Result<()> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sluicegate_core::{Entry, Operation, Policy, Timestamp};
+use sluicegate_core::{Entry, Operation, Policy, PolicyError, Timestamp};
 
 use crate::{
     CommandError, DecisionFormat, PolicyText, RepeatedKeys, ReplyWriter,
@@ -153,7 +153,7 @@ pub(crate) fn policy_of<'a, H: Host<'a>>(
         if policy.starts_with(b"@") || is_policy(policy) || !is_policy(key) {
             return error;
         }
-        CommandError::Swapped { key: quote(key), policy: quote(policy) }
+        PolicyError::swapped(&quote(key), &quote(policy)).into()
     })
 }
 

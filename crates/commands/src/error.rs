@@ -109,17 +109,6 @@ pub enum CommandError {
     /// An invalid policy.
     #[error("SGPOLICY {0}")]
     Policy(#[from] PolicyError),
-    /// A key where the policy belongs, and the policy where the key belongs. Holds both, shortened and made printable.
-    #[error(
-        "SGPOLICY invalid policy `{policy}`: the key `{key}` looks like a policy; expected the key first, then the \
-         policy"
-    )]
-    Swapped {
-        /// The first argument.
-        key: String,
-        /// The second argument.
-        policy: String,
-    },
     /// An unknown name of a policy.
     #[error("SGPOLICY unknown policy `@{name}`: {expected}")]
     NoPolicy {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use pyo3::{exceptions::PyTypeError, prelude::*, types::PyString};
-use sluicegate::{LimitError, OnError, PreparedPolicy};
+use sluicegate::{LimitError, OnError, PolicyError, PreparedPolicy};
 use sluicegate_core::Operation;
 
 use crate::errors;
@@ -142,23 +142,21 @@ pub(crate) fn prepared(value: &Bound<'_, PyAny>) -> PyResult<PreparedPolicy> {
     Ok(policy)
 }
 
-/// The policy of an argument behind `key`. If the two were exchanged, the error says so.
+/// The policy of an argument behind `key`. If the two may be in the wrong order, the error says so.
 pub(crate) fn policy_beside(
     key: &Bound<'_, PyAny>,
     policy: &Bound<'_, PyAny>,
 ) -> PyResult<PreparedPolicy> {
     prepared(policy).map_err(|error| {
-        let exchanged = key.cast::<Policy>().is_ok()
+        let is_policy = key.cast::<Policy>().is_ok()
             || key.cast::<PyString>().is_ok_and(|text| {
                 text.to_str().is_ok_and(|text| text.parse::<sluicegate::Policy>().is_ok())
             });
-        if !exchanged {
+        if !is_policy {
             return error;
         }
-        let text = format!(
-            "invalid policy `{policy}` beside a key that is a policy: expected the key first"
-        );
-        errors::new(key.py(), "PolicyError", text)
+        let swapped = PolicyError::swapped(&key.to_string(), &policy.to_string());
+        errors::policy(key.py(), &swapped)
     })
 }
 

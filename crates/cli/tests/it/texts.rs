@@ -35,7 +35,7 @@ fn policy_invalid_argument_is_an_error() {
         (
             "gcra:1/1s",
             "user7",
-            "error: invalid POLICY `user7` beside a KEY that is a policy: expected KEY first\n",
+            "error: invalid policy `user7`: the key `gcra:1/1s` looks like a policy; expected the key first, then the policy\n",
         ),
     ] {
         let ended = run(&["take", key, policy], "");

@@ -19,6 +19,15 @@ impl PolicyError {
         Self { message, limit, several: false, offset }
     }
 
+    /// The error of `policy`, which is none, beside a key that is one: the two may be in the wrong order.
+    #[must_use]
+    pub fn swapped(key: &str, policy: &str) -> Self {
+        let expected = "expected the key first, then the policy";
+        let message =
+            format!("invalid policy `{policy}`: the key `{key}` looks like a policy; {expected}");
+        Self::new(message, 1, 0)
+    }
+
     /// The same error in a policy that has several limits.
     pub(crate) fn among_several(self) -> Self {
         Self { several: true, ..self }
