@@ -30,7 +30,8 @@ from sluicegate.ext._ledger import estimate  # noqa: E402
 from sluicegate.ext.litellm import Budgets, limit  # noqa: E402
 
 CALLS = int(os.environ.get("SLUICEGATE_LITELLM_CALLS", "300"))
-AT_ONCE = 200
+# A call takes longer the more there are.
+AT_ONCE = 50 if CALLS < 1000 else 200
 # Longer than a call takes on a busy machine.
 TTL = 30 if CALLS < 1000 else 60
 # Wide enough for every call.

@@ -492,8 +492,9 @@ impl CheckedKey {
         }
         let lifetime = as_micros(Options::default().lease_lifetime);
         policy.policy().limits().iter().find_map(|limit| {
-            // Clocks run up to a thousandth faster than virtual time, of which the milliseconds are known.
-            let most = |millis| limit.max_admitted((lifetime + (millis + 2) * 1000) * 1001 / 1000);
+            // Two clocks run up to 200 parts per million faster than virtual time, of which the milliseconds are known.
+            let most =
+                |millis| limit.max_admitted((lifetime + (millis + 1) * 1000) * 10_004 / 10_000);
             let (millis, units) = self.admitted.overfull(most)?;
             Some(format!("admits {units} units within {millis} ms under {limit} with leases"))
         })

@@ -482,8 +482,8 @@ fn all_allow(decided: &[KeyDecision]) -> bool {
 
 // Checks of requests that wait: the order in which they pass, and the times.
 
-/// Timers are due at whole milliseconds, and clocks run too fast or too slow.
-const TOLERANCE: u64 = 5;
+/// Timers are due at whole milliseconds.
+const TOLERANCE: u64 = 1;
 /// Milliseconds for which a client that has sent too much while it waits is not read from.
 const MAX_STALL: u64 = 2000;
 /// The shortest time to live of a hold.

@@ -654,7 +654,7 @@ impl Record {
             (&result, operation)
             && answer.source != Source::Fallback
             // Longer than a refund takes.
-            && answer.delay() > 2 * took + Duration::from_millis(2)
+            && answer.delay() > 2 * took
         {
             self.reserved.fetch_add(cost.into(), Ordering::Relaxed);
         }

@@ -33,8 +33,15 @@ pub(super) fn explain(text: &str, at: Position, info: &str) -> (Position, String
         return colon(text, at, before, rest);
     } else if info.starts_with("simple key expected") {
         format!("missing `:` after the name of a field in {}", quoted(this.trim()))
-    } else if info.contains("did not find expected '-' indicator") {
+    } else if ["'-' indicator", "key"]
+        .iter()
+        .any(|it| info.ends_with(&format!("did not find expected {it}")))
+    {
         "invalid indentation: expected that of a line above".to_owned()
+    } else if info.contains("expected ',' or '}'") {
+        "missing `}` of a map: expected it, or a comma, before this".to_owned()
+    } else if info.contains("expected ',' or ']'") {
+        "missing `]` of a list: expected it, or a comma, before this".to_owned()
     } else if info.contains("trailing content after") {
         "invalid text after a closing quote: expected the end of the value".to_owned()
     } else if info.contains("multiline quoted scalar") {

@@ -73,6 +73,18 @@ fn yaml_syntax_mistake_names_the_correction() {
             "line 3, column 4: invalid indentation: expected that of a line above",
         ),
         (
+            "rules:\n- name: a\n  policy: gcra:1/1s\n - name: b\n",
+            "line 4, column 2: invalid indentation: expected that of a line above",
+        ),
+        (
+            "rules:\n- {name: a\n  policy: gcra:1/1s}\n",
+            "line 3, column 9: missing `}` of a map: expected it, or a comma, before this",
+        ),
+        (
+            "rules: [{name: a}\n  {name: b}]\n",
+            "line 2, column 3: missing `]` of a list: expected it, or a comma, before this",
+        ),
+        (
             "rules:\n  - name: a\n      policy: gcra:1/1s\n",
             "line 3, column 13: invalid indentation: expected that of a line above",
         ),
