@@ -68,6 +68,11 @@ pub(crate) fn read(command: &Command) -> anyhow::Result<(ArgMatches, Option<Sett
     let options = Serve::from_arg_matches(serve)?;
     let (log, mut warnings) = (options.log.clone(), unknown_variables(command));
     warnings.extend(client_variables(serve, &origins));
+    if serve.get_one::<u32>("lease").is_some_and(|units| *units > 0) && !serve.contains_id("store")
+    {
+        let text = "--lease has no effect without --store: the state is in this process";
+        warnings.push(text.to_owned());
+    }
     let config = options.config(&origins)?;
     Ok((matches, Some(Settings { config, log, warnings })))
 }

@@ -30,7 +30,7 @@ const NEEDS: [(&[&str], Need); 21] = [
     (&["store-cert"], Need::With("store-key")),
     (&["store-key"], Need::With("store-cert")),
     (&["store-prefix", "store-deadline", "store-denial-cache", "store-ca"], Need::With("store")),
-    (&["store-cert", "on-error", "fallback-denial-status", "lease"], Need::With("store")),
+    (&["store-cert", "on-error", "fallback-denial-status"], Need::With("store")),
     (&["otlp-sample"], Need::With("otlp")),
     (&["snapshot-every"], Need::With("state-file")),
     (&["unix-permissions"], Need::With("unix")),

@@ -355,7 +355,7 @@ fn serve_gate_without_rules_warns_once() {
 /// State in memory needs no lease, and the author of the rules expects one.
 #[cfg(unix)]
 #[test]
-fn serve_lease_in_the_rules_without_a_store_warns_once() {
+fn serve_lease_without_a_store_warns_once() {
     let redis = Redis::start(Engine::Redis70);
     let (folder, url) = (TempDir::new(), redis.url());
     let file = folder.path().join("rules.yaml");
@@ -375,6 +375,15 @@ fn serve_lease_in_the_rules_without_a_store_warns_once() {
         let log = Server::start(&arguments).stop("-TERM");
         let text = "`lease` in the rules has no effect without --store";
         assert_eq!(warnings(&log, text), expected, "{rules}: {log}");
+    }
+    for (arguments, expected) in [
+        (vec!["--lease", "5"], 1),
+        (vec!["--lease", "0"], 0),
+        (vec!["--lease", "5", "--store", &url], 0),
+    ] {
+        let log = Server::start(&arguments).stop("-TERM");
+        let text = "--lease has no effect without --store";
+        assert_eq!(warnings(&log, text), expected, "{arguments:?}: {log}");
     }
 }
 
