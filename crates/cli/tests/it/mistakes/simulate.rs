@@ -71,7 +71,7 @@ fn simulate_mistakes_are_named() {
         (
             "- --policy gcra:1/1s --key {host}",
             LOG,
-            "invalid --key: unknown field `host`: expected one of ip, user, time, method, path, url, remote_addr, ",
+            "invalid --key: unknown field `host`: expected one of ip, user, time, method, path, url, agent, referer, remote_addr, ",
         ),
         (
             "- --policy gcra:1/1s --key {tenent}",
@@ -92,7 +92,7 @@ fn simulate_mistakes_are_named() {
         (
             "- --policy gcra:1/1s --time-field at",
             LOG,
-            "invalid --time-field: unknown field `at`: expected one of ip, user, time, method, path, url, remote_addr",
+            "invalid --time-field: unknown field `at`: expected one of ip, user, time, method, path, url, agent, referer, remote_addr",
         ),
         (
             "- --policy gcra:1/1s --log $nope",
