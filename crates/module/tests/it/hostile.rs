@@ -110,7 +110,7 @@ fn key_of_another_program_is_an_error(engine: Engine) {
     let mut peer = server.raw_client();
     peer.call("SET text hello").unwrap();
     peer.call_bytes(&[b"SET", b"empty", b""]).unwrap();
-    peer.call_bytes(&[b"SET", b"newer", b"\x04\x01"]).unwrap();
+    peer.call_bytes(&[b"SET", b"newer", b"\x05\x01"]).unwrap();
     peer.call_bytes(&[b"SET", b"cut", b"\x02\x01\x01\x1e"]).unwrap();
     peer.call_bytes(&[b"SET", b"log", b"\x02\x01\x08\x1e\0\0\0\0\x87\x93\x03\0\0\xff\xff\xff\xff"])
         .unwrap();
@@ -128,7 +128,7 @@ fn key_of_another_program_is_an_error(engine: Engine) {
             let error = peer.call_bytes(&arguments).expect_err(command.name);
             let class = match key {
                 "list" | "hash" | "stream" => "WRONGTYPE key `KEY` does not hold a string",
-                "newer" => "SGSTATE key `KEY` holds state of version 4",
+                "newer" => "SGSTATE key `KEY` holds state of version 5",
                 "text" | "empty" => "SGSTATE key `KEY` holds a value that Sluicegate did not write",
                 _ => "SGSTATE key `KEY` holds damaged state: ",
             };

@@ -17,7 +17,7 @@ async fn state_unreadable_is_an_error_and_is_kept() {
     assert!(store.take(b"whole", &policy, 1).await.unwrap().allowed());
     let mut connection = server.connect();
     let whole: Vec<u8> = redis::cmd("GET").arg("whole").query(&mut connection).unwrap();
-    let newer = [&[4][..], &whole[1..]].concat();
+    let newer = [&[5][..], &whole[1..]].concat();
     let write = |connection: &mut Connection, key: &str, value: &[u8]| {
         redis::cmd("SET").arg(key).arg(value).query::<()>(connection).unwrap();
     };
