@@ -11,7 +11,6 @@ pub(super) const MAX_FIELDS: usize = 12;
 
 /// Formats by name, those that are detected first.
 pub(super) const NAMED: [(&str, &str); 6] = [
-    // A line of it is one of `common`, too.
     ("combined", r#"%h %l %u %t "%r" %>s %b "%{Referer}i" "%{User-Agent}i""#),
     ("common", r#"%h %l %u %t "%r" %>s %b"#),
     (

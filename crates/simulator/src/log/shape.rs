@@ -144,7 +144,8 @@ impl Kind {
             if has("duration") { DurationField::Detected } else { DurationField::Ignored };
         let mut client = Vec::new();
         reads(&client_key(), duration, &mut client)
-            && (!has("http_user_agent") || reads(&key_of("agent"), duration, &mut Vec::new()))
+            // A line in `common` is one in `combined` without its last fields.
+            && (!has("http_referer") || reads(&key_of("agent"), duration, &mut Vec::new()))
             && (client.iter().any(|byte| matches!(byte, b'.' | b':')) || client == b"localhost")
     }
 }
