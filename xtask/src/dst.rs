@@ -14,8 +14,8 @@ pub(crate) fn run(arguments: &[&str]) -> Result<()> {
     shell::run(command.args(arguments))
 }
 
-/// Runs fresh seeds, so many that they must reach all marks. The hash of the committed files gives the first one: other files have other seeds, and
-/// equal ones the same, so that a failure can be repeated.
+/// Runs fresh seeds, so many that they must reach all marks. The hash of the committed files gives the first one: other
+/// files have other seeds, and equal ones the same, so that a failure can be repeated.
 pub(crate) fn run_fresh() -> Result<()> {
     let mut git = Command::new("git");
     git.current_dir(workspace::root()).args(["rev-parse", "HEAD^{tree}"]);

@@ -20,7 +20,8 @@ use crate::{oracle::on_key, time::HostClock};
 /// For how many milliseconds denials are kept beyond the time that they are cached: longer than a process is paused.
 const KEPT: u64 = 5_000;
 
-/// Milliseconds within which a probe closes a breaker whose node has replied again: one is sent every 100, and has a deadline of 15.
+/// Milliseconds within which a probe closes a breaker whose node has replied again: one is sent every 100, and has a
+/// deadline of 15.
 const PROBED: u64 = 115;
 
 /// An operation with its answer.
