@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use sluicegate_core::{KeyLengthError, Timestamp, any_of, closest};
 
-use crate::{CommandError, decimal::decimal, limits::MAX_SPAN, quote::quote, spec::CommandSpec};
+use crate::{
+    CommandError,
+    error::quote,
+    spec::{CommandSpec, MAX_SPAN, decimal},
+};
 
 /// Arguments that a host allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

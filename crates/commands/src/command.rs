@@ -7,7 +7,7 @@ use sluicegate_core::{Entry, Operation, Policy, PolicyError, Timestamp};
 use crate::{
     CommandError, DecisionFormat, PolicyText, RepeatedKeys, ReplyWriter,
     arguments::{GivenOptions, HostOptions, KeyArgument, OptionName, parse_options},
-    quote::quote,
+    error::quote,
     spec::CommandSpec,
 };
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use sluicegate_core::{KeyLengthError, OperationError, PolicyError, StateError};
 
-use crate::{quote::quote, spec::CommandSpec};
+use crate::spec::CommandSpec;
 
 /// Why a command fails. Its text is the whole error reply and starts with the class:
 /// `ERR` for arguments, `SGPOLICY` for a policy, `SGSTATE` for a state that cannot be read.
@@ -227,6 +227,30 @@ pub fn plain_error(error: &dyn fmt::Display) -> String {
         }
         _ => plain,
     }
+}
+
+/// Bytes of an argument that an error quotes.
+const MAX_QUOTED: usize = 40;
+
+/// `bytes` as an error quotes them: printable ASCII, cut after 40 bytes.
+///
+/// ```
+/// assert_eq!(sluicegate_commands::quote(b"it's\r\n\xff"), r"it's\r\n\xff");
+/// assert_eq!(sluicegate_commands::quote(&[b'x'; 41]), "x".repeat(40) + "...");
+/// ```
+#[must_use]
+pub fn quote(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for byte in &bytes[..bytes.len().min(MAX_QUOTED)] {
+        match byte {
+            b'\'' | b'"' => text.push(char::from(*byte)),
+            other => text.extend(other.escape_ascii().map(char::from)),
+        }
+    }
+    if bytes.len() > MAX_QUOTED {
+        text.push_str("...");
+    }
+    text
 }
 
 #[cfg(test)]

@@ -14,14 +14,10 @@
 mod arguments;
 mod command;
 mod commands;
-mod decimal;
 mod decision_format;
 mod description;
 mod error;
-mod limits;
 mod policy_text;
-mod policy_text_cache;
-mod quote;
 mod repeated_keys;
 mod spec;
 mod table;
@@ -30,11 +26,12 @@ pub use arguments::{HostOptions, KeyArgument, key};
 pub use command::{Action, Command, EntryReply, FromCommand, Host, KeyOperation, Parsed};
 pub use decision_format::{DecisionFormat, IntegersWriter, ReplyWriter, write_all};
 pub use description::{KeyDescription, LimitDescription};
-pub use error::{CommandError, plain_error};
-pub use limits::{DEFAULT_TIMEOUT, MAX_INDEPENDENT_TAKES, MAX_SPAN};
-pub use policy_text::{PolicyText, SpanUnit};
-pub use policy_text_cache::{CacheMiss, PolicyTextCache, PolicyTextKey};
-pub use quote::quote;
+pub use error::{CommandError, plain_error, quote};
+
+pub use policy_text::{CacheMiss, PolicyText, PolicyTextCache, PolicyTextKey, SpanUnit};
+
 pub use repeated_keys::RepeatedKeys;
-pub use spec::{Argument, ArgumentKind, CommandSpec, Keys};
+pub use spec::{
+    Argument, ArgumentKind, CommandSpec, DEFAULT_TIMEOUT, Keys, MAX_INDEPENDENT_TAKES, MAX_SPAN,
+};
 pub use table::{increx, parse, table, unknown_command};

@@ -1,6 +1,8 @@
-//! Description of a command: name, arguments, keys, flags and summary.
+//! Description of a command: name, arguments and their bounds, keys, flags and summary.
 
-use crate::{decimal::decimal, limits::MAX_INDEPENDENT_TAKES};
+use std::time::Duration;
+
+use sluicegate_core::MAX_DRAIN;
 
 /// A command, as `COMMAND` and `COMMAND DOCS` describe it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,3 +212,55 @@ pub(crate) const DECISION: CommandSpec =
     CommandSpec { arity: -3, arguments: &[KEY, POLICY, COST], ..ONE_KEY };
 /// A command on a hold of one key.
 pub(crate) const HOLD: CommandSpec = CommandSpec { arity: -4, ..ONE_KEY };
+
+/// Upper bound on a time span in an option, in microseconds: 2^50, 35 years. No request waits longer. It is the default
+/// of `MAXWAIT` in `SG.RESERVE`.
+pub const MAX_SPAN: u64 = MAX_DRAIN;
+
+/// Default `TIMEOUT` of `SG.WAIT`.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Upper bound on the takes of one `SG.MTAKE`.
+pub const MAX_INDEPENDENT_TAKES: usize = 256;
+
+/// A whole number in decimal digits: no sign, no space, no leading zero.
+pub(crate) fn decimal(text: &[u8]) -> Option<u64> {
+    match text {
+        [b'0'] => Some(0),
+        [b'1'..=b'9', ..] => text.iter().try_fold(0_u64, |number, &byte| {
+            let digit = byte.checked_sub(b'0').filter(|&digit| digit <= 9)?;
+            number.checked_mul(10)?.checked_add(digit.into())
+        }),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod decimal_tests {
+    use super::*;
+
+    #[test]
+    fn decimal_accepts_plain_digits_only() {
+        let table: [(&[u8], Option<u64>); 16] = [
+            (b"0", Some(0)),
+            (b"7", Some(7)),
+            (b"18446744073709551615", Some(u64::MAX)),
+            (b"18446744073709551616", None),
+            (b"99999999999999999999999", None),
+            (b"", None),
+            (b"00", None),
+            (b"01", None),
+            (b"+5", None),
+            (b"-0", None),
+            (b"-5", None),
+            (b" 5", None),
+            (b"5 ", None),
+            (b"5.0", None),
+            (b"0x5", None),
+            (b"5\0", None),
+        ];
+        for (text, expected) in table {
+            assert_eq!(decimal(text), expected, "{}", text.escape_ascii());
+        }
+    }
+}

@@ -10,7 +10,7 @@ use crate::{
         cl_throttle, increx, sg_charge, sg_hold, sg_info, sg_mtake, sg_peek, sg_refund, sg_renew,
         sg_reserve, sg_reset, sg_settle, sg_take, sg_takeall, sg_wait,
     },
-    quote::quote,
+    error::quote,
     spec::CommandSpec,
 };
 

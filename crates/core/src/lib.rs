@@ -28,17 +28,13 @@ mod bytes;
 mod calendar;
 #[cfg(debug_assertions)]
 mod check;
-mod counters;
 mod decision;
-mod describe;
 mod drain;
-mod encoding;
 mod entry;
 pub mod human;
 mod lease;
 mod ledger;
 mod look_ahead;
-mod manual_clock;
 #[doc(hidden)]
 pub mod marks;
 mod migrate;
@@ -52,7 +48,6 @@ mod share;
 mod spelling;
 mod store;
 mod store_error;
-mod store_status;
 mod text;
 mod time;
 pub mod wait;
@@ -63,16 +58,13 @@ pub use applied::{Applied, AppliedFuture, BoxFuture};
 pub use apply::{HoldError, OperationError, apply, apply_in_place};
 pub use bytes::{MAX_DRAIN, MAX_TIME, StateError};
 pub use calendar::CalendarUnit;
-pub use counters::Counters;
 pub use decision::{Decision, MAX_KEYS_PER_TAKE, Operation, Outcome, RequestError, Retry};
-pub use describe::LimitSummary;
 pub use entry::{Entry, Usage};
 
 pub use lease::{
     Chunk, Lease, LeaseStep, LeaseTerms, MIN_LEASED_WINDOW, RefillToken, Unspent, lease_window_end,
 };
 pub use ledger::{Hold, MAX_HOLD_ID, MAX_HOLDS};
-pub use manual_clock::ManualClock;
 pub use multi_key::{EntryOperation, apply_all};
 pub use parameters::LimitError;
 pub use period::parse as parse_period;
@@ -81,8 +73,10 @@ pub use prepared_policy::{OnError, PolicySettings, PreparedPolicy, StoreId};
 pub use request::{KeyLengthError, KeyedOperation, MAX_KEY, Request};
 pub use share::Share;
 pub use spelling::{any_of, closest, one_of};
-pub use store::{AsStore, ReadEntry, Store};
+pub use store::{
+    AsStore, Counters, NodeHealth, ReadEntry, RemoteStatus, RoundTrips, Store, StoreStatus,
+    TableUsage,
+};
 pub use store_error::{StateFault, StoreError};
-pub use store_status::{NodeHealth, RemoteStatus, RoundTrips, StoreStatus, TableUsage};
 pub use text::{MAX_LIMITS, PolicyError};
-pub use time::{Clock, Timestamp, TimestampError, as_micros, whole_seconds};
+pub use time::{Clock, ManualClock, Timestamp, TimestampError, as_micros, whole_seconds};

@@ -3,7 +3,15 @@
 //! Time enters the core only as an argument: the owner of the state reads a clock and passes the time. Spans
 //! of time are [`std::time::Duration`]s of whole microseconds.
 
-use std::{fmt, ops::Add, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    ops::Add,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 /// A point in time: whole microseconds since the Unix epoch, `0..=2^52` (until the year 2112).
 ///
@@ -106,6 +114,47 @@ pub fn whole_seconds(span: Duration) -> u64 {
     span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0))
 }
 
+/// A clock for tests and simulations, which moves only when it is set or advanced. All clones share one time.
+///
+/// ```
+/// use std::time::Duration;
+/// use sluicegate_core::{Clock, ManualClock, Timestamp};
+///
+/// let clock = ManualClock::default(); // at the Unix epoch
+/// let shared = clock.clone();
+/// clock.advance(Duration::from_millis(5));
+/// assert_eq!(shared.now().as_micros(), 5000);
+/// shared.set(Timestamp::EPOCH);
+/// assert_eq!(clock.now(), Timestamp::EPOCH);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ManualClock(Arc<AtomicU64>);
+
+impl ManualClock {
+    /// A clock that shows `now`.
+    #[must_use]
+    pub fn new(now: Timestamp) -> Self {
+        Self(Arc::new(AtomicU64::new(now.as_micros())))
+    }
+
+    /// Sets the time, forwards or back.
+    pub fn set(&self, now: Timestamp) {
+        self.0.store(now.as_micros(), Ordering::SeqCst);
+    }
+
+    /// Adds `span`, in whole microseconds, at most up to [`Timestamp::MAX`]. Concurrent calls all count.
+    pub fn advance(&self, span: Duration) {
+        let later = |micros| Some((Timestamp::saturating_from_micros(micros) + span).as_micros());
+        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later).expect("it never refuses");
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::saturating_from_micros(self.0.load(Ordering::SeqCst))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,5 +168,21 @@ mod tests {
             "invalid time `4503599627370497us`: expected 0us to 4503599627370496us"
         );
         assert_eq!(Timestamp::MAX + Duration::MAX, Timestamp::MAX);
+    }
+}
+
+#[cfg(test)]
+mod manual_clock_tests {
+    use super::*;
+
+    #[test]
+    fn advance_clone_adds_up_to_the_maximum() {
+        let clock = ManualClock::default();
+        for _ in 0..3 {
+            clock.clone().advance(Duration::from_micros(5));
+        }
+        assert_eq!(clock.now().as_micros(), 15);
+        clock.advance(Duration::MAX);
+        assert_eq!(clock.now(), Timestamp::MAX);
     }
 }

@@ -20,16 +20,14 @@
 //! The table reads no clock: its caller passes the time, and may hold policies with their numbers
 //! ([`NumberedPolicy`]).
 //!
-//! From the outside in: `clocked_store` (the clock), `store` (decisions on one key and on several, what happens at the bound), `shard` (segments behind a directory, and how
-//! they split), `segment` and `bucket` (slots, versions, moves), `slot` (sixteen bytes), `slot_codec` (the state in
+//! From the outside in: `store` (the clock, decisions on one key and on several, what happens at the bound), `shard` (segments behind a
+//! directory, and how they split), `segment` (slots in buckets, versions, moves), `slot` (sixteen bytes, and the state in
 //! them). Beside them: `overflow` (entries that do not fit in
 //! slots), `policy_table` (numbers of policies), `page_arena` (memory of buckets), `budget` (bytes and keys).
 //! State files: `snapshot` (the format) and `restore` (a table made from a file).
 
-mod bits;
 mod budget;
 mod clock;
-mod clocked_store;
 mod heap;
 mod overflow;
 mod page_arena;
@@ -38,16 +36,13 @@ mod restore;
 mod segment;
 mod shard;
 mod slot;
-mod slot_codec;
 mod snapshot;
 mod store;
 mod sync;
-mod tsc;
 
 pub use budget::WhenFull;
 pub use clock::SystemClock;
-pub use clocked_store::ClockedStore;
 pub use heap::{limit_free_memory, release_end_of_heap, release_free_memory};
 pub use policy_table::NumberedPolicy;
 pub use snapshot::SnapshotError;
-pub use store::{MemoryStore, TABLE_FULL_RETRY};
+pub use store::{ClockedStore, MemoryStore, TABLE_FULL_RETRY};

@@ -10,9 +10,8 @@ use slab::Slab;
 use sluicegate_core::{Entry, Limit, Policy, Timestamp, reached};
 
 use crate::{
-    bits::narrow,
     budget::Budget,
-    slot::{OVERFLOW, Slot},
+    slot::{OVERFLOW, Slot, narrow},
 };
 
 /// Entries by index, of one segment.

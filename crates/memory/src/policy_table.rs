@@ -15,7 +15,10 @@ use std::{
 use parking_lot::RwLock;
 use sluicegate_core::{Policy, Timestamp, reached};
 
-use crate::{budget::Budget, slot::MAX_POLICY_NUMBER, slot_codec::SlotCodec};
+use crate::{
+    budget::Budget,
+    slot::{MAX_POLICY_NUMBER, SlotCodec},
+};
 
 /// Microseconds after a recorded write in which further writes are not recorded.
 const SLACK: u64 = 1_000_000;

@@ -19,7 +19,7 @@ use sluicegate_fallback::{DenialCache, FallbackOperation, LocalFallback, QueryTo
 
 use crate::{
     Options, PlannedOperation, PlannedPolicy,
-    local::lease::Leases,
+    lease::Leases,
     native,
     net::{
         context::Context,
@@ -31,8 +31,7 @@ use crate::{
         MissingPermission, ReplyKind, one_decision, parse_general, parse_script_reply,
         policy_error, too_many_redirects,
     },
-    script::{Calendar, Script, TEST_PREFIX, boundaries},
-    script_command::{begin, command},
+    script::{Calendar, Script, TEST_PREFIX, begin_call, boundaries, call_one},
     slot::slot,
 };
 
@@ -636,7 +635,7 @@ impl StoreCommand for MultiKeyCommand<'_> {
             return Ok(native::command_for_all(self.keys));
         }
         let around = self.at.or(requested.now).unwrap_or_else(|| self.context.now());
-        let mut command = begin(self.script, whole);
+        let mut command = begin_call(self.script, whole);
         command.arg(self.keys.len());
         self.keys.iter().for_each(|it| {
             command.arg(&*it.key);
@@ -786,7 +785,7 @@ impl Inner {
                     self.context.counts.scripts_sent.one();
                     sent.push(sha1);
                 }
-                pipeline.add_command(command(plan, key, &arguments, whole));
+                pipeline.add_command(call_one(plan, key, &arguments, whole));
             }
             let replies = node.commands(&pipeline, deadline).await;
             // Another node may hold the slot by now.
@@ -1087,7 +1086,7 @@ impl StoreCommand for SingleKeyCommand<'_> {
         }
         let around = requested.now.or(at).unwrap_or_else(|| context.now());
         let arguments = policy.plan.arguments(operation, around, at, &requested.calendars)?;
-        Ok(command(&policy.plan, key, &arguments, whole))
+        Ok(call_one(&policy.plan, key, &arguments, whole))
     }
 
     fn parse_reply(&mut self, reply: &Value) -> ReplyKind {

@@ -31,33 +31,30 @@
 //! [`script`] has the scripts, their arguments and their replies. The Lua is in `lua/`, one file per algorithm.
 //!
 //! From top to bottom: `store` (decisions, batches, leases), `inner` (one command, its retries and redirects, several keys, and the
-//! state that all of these share), `local` (leases; denial cache and fallback are the crate `sluicegate-fallback`), `net` (servers and connections), `reply` and
-//! `script_command`.
+//! state that all of these share), `lease` (denial cache and fallback are the crate `sluicegate-fallback`), `net` (servers and connections), `reply`
+//! and `script`.
 
-mod counters;
 mod delete_matching;
-mod environment;
 mod inner;
-mod local;
+mod lease;
 mod native;
 mod net;
 mod options;
 mod planned_policy;
 mod reply;
 pub mod script;
-mod script_command;
 mod slot;
 mod status;
 mod store;
+mod sync;
 
 use planned_policy::{PlannedOperation, PlannedPolicy};
 
-pub use environment::{Connection, Environment};
 pub use net::{
     breaker::PROBE_EVERY,
     url::{SCHEMES, URL_FORMS},
 };
-pub use options::{Options, TestClock, TlsOptions};
+pub use options::{Connection, Environment, Options, TestClock, TlsOptions};
 pub use status::{ServerStatus, Status, StoreProblem};
 pub use store::RedisStore;
 

@@ -1,11 +1,12 @@
-//! Settings of a store.
+//! Settings of a store, and the parts of the system that a simulation replaces: time, random numbers, tasks and connections.
 
-use sluicegate_core::{Clock, OnError};
-use std::{fmt, ops::Deref, path::PathBuf, sync::Arc, time::Duration};
+use std::{fmt, io, ops::Deref, path::PathBuf, sync::Arc, time::Duration};
 
-use tokio::runtime::Handle;
-
-use crate::Environment;
+use sluicegate_core::{BoxFuture, Clock, OnError, Timestamp};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    runtime::Handle,
+};
 
 /// Settings of a store. Start from the default and change what differs.
 ///
@@ -128,3 +129,28 @@ impl Default for Options {
         }
     }
 }
+
+/// A replacement for the system, so that a simulation decides what happens, in which order and when. Set it in
+/// [`Options`](crate::Options). Timers are those of tokio, whose time a simulation pauses.
+pub trait Environment: fmt::Debug + Send + Sync {
+    /// The time of this process, which never goes back.
+    fn now(&self) -> Timestamp;
+
+    /// A random number.
+    fn random(&self) -> u64;
+
+    /// Runs `task` in the background.
+    fn spawn(&self, task: BoxFuture<'static, ()>);
+
+    /// A connection to a server.
+    ///
+    /// # Errors
+    /// The reason why it failed.
+    fn connect(&self, host: &str, port: u16)
+    -> BoxFuture<'static, io::Result<Box<dyn Connection>>>;
+}
+
+/// A connection, as bytes in both directions.
+pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}

@@ -21,15 +21,13 @@ use sluicegate_fallback::{DenialCache, LocalFallback};
 use crate::{
     Options, PlannedOperation,
     inner::{Inner, MAX_REDIRECTS},
-    local::{
-        lease::{LeaseOutcome, Leases, UnspentLease},
-        sync::Ordering,
-    },
+    lease::{LeaseOutcome, Leases, UnspentLease},
     net::{context::Context, node_connection::Deadline, topology::Topology, url::Url},
     planned_policy::leased_cost,
     reply::{redirect_target, too_many_redirects},
     slot::slot,
     status::Status,
+    sync::Ordering,
 };
 
 /// Limits in Redis or Valkey: one decision is one script call on one key, by the server's own clock.

@@ -16,7 +16,6 @@
 #[cfg(test)]
 #[path = "../tests/it/check.rs"]
 mod check;
-mod digits;
 mod error;
 mod frame;
 mod number;

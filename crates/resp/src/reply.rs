@@ -6,7 +6,7 @@
 //! - text cannot break framing: in a simple string or an error, line breaks become spaces;
 //! - an aggregate is a header only, and the caller writes as many elements as it announced.
 
-use crate::digits;
+use crate::number;
 
 /// Maximum length of an error, in bytes. The rest is cut, because errors quote what clients send.
 pub const MAX_ERROR: usize = 512;
@@ -59,14 +59,14 @@ impl<'a> Writer<'a> {
     #[inline]
     pub fn integers<const N: usize>(&mut self, values: &[i64; N]) {
         // Put together on the stack and appended in one piece: a reply is mostly a few short numbers.
-        let mut lines = [0; GROUP * digits::MAX_LINE + digits::LINE_CAPACITY];
-        let mut at = digits::line(&mut lines, 0, b'*', i64::try_from(N).expect("arrays are short"));
+        let mut lines = [0; GROUP * number::MAX_LINE + number::LINE_CAPACITY];
+        let mut at = number::line(&mut lines, 0, b'*', i64::try_from(N).expect("arrays are short"));
         for (count, &value) in (1..).zip(values) {
             if count % GROUP == 0 {
                 self.out.extend_from_slice(&lines[..at]);
                 at = 0;
             }
-            at = digits::line(&mut lines, at, b':', value);
+            at = number::line(&mut lines, at, b':', value);
         }
         self.out.extend_from_slice(&lines[..at]);
     }
@@ -127,8 +127,8 @@ impl<'a> Writer<'a> {
 
     #[inline]
     fn header(&mut self, kind: u8, value: i64) {
-        let mut header = [0; digits::LINE_CAPACITY];
-        let end = digits::line(&mut header, 0, kind, value);
+        let mut header = [0; number::LINE_CAPACITY];
+        let end = number::line(&mut header, 0, kind, value);
         self.out.extend_from_slice(&header[..end]);
     }
 

@@ -10,8 +10,8 @@ use crate::{
     CommandError, DecisionFormat, PolicyText,
     arguments::{KeyArgument, units},
     command::{Action, Command, Host, Parsed},
+    error::quote,
     policy_text::SpanUnit,
-    quote::quote,
     spec::{Argument, CommandSpec, KEY, ONE_KEY},
 };
 

@@ -10,7 +10,7 @@ use crate::{
         is_unknown_option, number, parse_options, units,
     },
     command::{Action, Command, Host, KeyOperation, Parsed, policy_of},
-    limits::MAX_INDEPENDENT_TAKES,
+    spec::MAX_INDEPENDENT_TAKES,
     spec::{Argument, ArgumentKind, CommandSpec, KEY, Keys, ONE_KEY, POLICY, is_cost},
 };
 

@@ -7,7 +7,7 @@ use sluicegate_core::Operation;
 use crate::{
     arguments::OptionName::{At, Cost, MaxWait},
     command::{Command, Host, Parsed, parse_apply},
-    limits::MAX_SPAN,
+    spec::MAX_SPAN,
     spec::{Argument, COST, CommandSpec, DECISION, KEY, POLICY},
 };
 

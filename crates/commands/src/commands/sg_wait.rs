@@ -10,7 +10,7 @@ use crate::{
         parse_options,
     },
     command::{Action, Command, Host, KeyOperation, Parsed, policy_of},
-    limits::DEFAULT_TIMEOUT,
+    spec::DEFAULT_TIMEOUT,
     spec::{Argument, COST, CommandSpec, DECISION, KEY, POLICY},
 };
 

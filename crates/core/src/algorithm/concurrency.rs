@@ -7,11 +7,10 @@
 
 use std::{fmt, time::Duration};
 
-use super::api::{Algorithm, Parameters};
+use super::api::{Algorithm, LimitSummary, Parameters};
 use crate::{
     bytes::{Head, Reader, StateError, Writer},
     decision::{Decision, Retry},
-    describe::LimitSummary,
     human,
     parameters::{LimitError, check_period},
     share::Share,

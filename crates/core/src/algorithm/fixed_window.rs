@@ -9,12 +9,11 @@
 
 use std::{fmt, time::Duration};
 
-use super::api::{Algorithm, Parameters, units};
+use super::api::{Algorithm, LimitSummary, Parameters, units};
 use crate::{
     bytes::{ALIGN_CLOCK, COUNT_ALL, Head, MAX_COUNT, Reader, StateError, Writer},
     calendar::{Calendar, CalendarUnit},
     decision::{Decision, Outcome, Retry},
-    describe::LimitSummary,
     human,
     ledger::Expiry,
     parameters::{LimitError, check_period, check_units},

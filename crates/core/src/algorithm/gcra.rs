@@ -16,11 +16,12 @@
 
 use std::{fmt, time::Duration};
 
-use super::api::{Algorithm, Parameters, narrow, units};
+use super::api::{
+    Algorithm, LimitSummary, Parameters, bucket_at_once, bucket_waits, narrow, units,
+};
 use crate::{
     bytes::{BORROW, Head, MAX_COUNT, MAX_DRAIN, Reader, StateError, Writer},
     decision::{Decision, Outcome, Retry},
-    describe::{LimitSummary, bucket_at_once, bucket_waits},
     drain::DrainRate,
     human,
     ledger::Ledger,

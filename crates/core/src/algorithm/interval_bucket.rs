@@ -8,11 +8,12 @@
 
 use std::{fmt, time::Duration};
 
-use super::api::{Algorithm, Parameters, narrow, units};
+use super::api::{
+    Algorithm, LimitSummary, Parameters, bucket_at_once, bucket_waits, narrow, units,
+};
 use crate::{
     bytes::{BORROW, Head, MAX_COUNT, MAX_DRAIN, Reader, StateError, Writer},
     decision::{Decision, Retry},
-    describe::{LimitSummary, bucket_at_once, bucket_waits},
     human,
     parameters::{LimitError, check_period, check_units},
     reached,

@@ -18,6 +18,7 @@ use std::{fmt, time::Duration};
 use self::api::{Algorithm, Parameters};
 pub(crate) use self::fixed_window::State as WindowState;
 pub use self::{
+    api::LimitSummary,
     concurrency::Concurrency,
     fixed_window::{Align, FixedWindow, Window, WindowTake},
     gcra::{Gcra, GcraName, GcraTake},
@@ -29,7 +30,6 @@ use crate::{
     bytes::{Head, Reader, StateError, Writer},
     calendar::CalendarUnit,
     decision::{Decision, Retry},
-    describe::LimitSummary,
     ledger::{Expiries, Ledger},
     parameters::LimitError,
     reached,

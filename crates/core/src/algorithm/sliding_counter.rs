@@ -10,11 +10,10 @@
 
 use std::{fmt, time::Duration};
 
-use super::api::{Algorithm, Parameters, narrow, units};
+use super::api::{Algorithm, LimitSummary, Parameters, counting_denied, narrow, units};
 use crate::{
     bytes::{COUNT_ALL, Head, MAX_COUNT, Reader, StateError, Writer},
     decision::{Decision, Retry},
-    describe::{LimitSummary, counting_denied},
     human,
     parameters::{LimitError, check_period, check_units},
     reached,

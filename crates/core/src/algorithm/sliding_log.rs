@@ -8,13 +8,12 @@
 use std::{fmt, time::Duration};
 
 use super::{
-    api::{Algorithm, Parameters, units},
+    api::{Algorithm, LimitSummary, Parameters, counting_denied, units},
     event_log::{EventLog, LogEvent},
 };
 use crate::{
     bytes::{COUNT_ALL, Head, KEEP, MAX_COUNT, Reader, StateError, Writer},
     decision::{Decision, Retry},
-    describe::{LimitSummary, counting_denied},
     human,
     ledger::Expiry,
     parameters::{LimitError, check_period, check_units},

@@ -1,7 +1,6 @@
 //! One to eight limits on the same key, and their text form.
 
 pub mod builder;
-mod hint;
 mod parse;
 
 use std::{fmt, str::FromStr, sync::Arc};

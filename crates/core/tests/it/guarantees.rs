@@ -329,3 +329,23 @@ fn sliding_log_no_window_of_a_long_log_exceeds_the_limit() {
         assert_eq!(most, n, "the limit was reached");
     }
 }
+
+#[test]
+fn lifetime_after_a_clock_set_back_lasts_until_the_clock_is_there_again() {
+    let at = |seconds| Timestamp::EPOCH + Duration::from_secs(seconds);
+    for text in [
+        "fixed-window:2/3s",
+        "fixed-window:2/3s:align=clock",
+        "fixed-window:2/day:tz=Asia/Tokyo",
+        "token-bucket:2/3s:capacity=4:refill=interval",
+        "sliding-counter:2/3s",
+        "sliding-log:2/3s",
+    ] {
+        let policy: Policy = text.parse().unwrap();
+        let (taken, back) = (at(1_000_000), at(500_000));
+        let mut entry = None;
+        let decision = apply(&policy, &mut entry, taken, Operation::Take(1)).unwrap();
+        let lifetime = entry.unwrap().lifetime(back);
+        assert_eq!(lifetime, taken.since(back) + decision.reset_after, "{text}");
+    }
+}

@@ -1,10 +1,10 @@
-//! State that all connections of a store share, and how a connection is established.
+//! State that all connections of a store share, its counters, and how a connection is established.
 
 use std::{
     fmt, fs,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -16,7 +16,7 @@ use redis::{
     aio::MultiplexedConnection, from_redis_value, io::tcp::TcpSettings,
 };
 use sluicegate_commands::plain_error;
-use sluicegate_core::{Clock, OnError, RoundTrips, StoreError, Timestamp};
+use sluicegate_core::{Clock, Counters, OnError, RoundTrips, StoreError, Timestamp};
 use sluicegate_memory::SystemClock;
 use tokio::sync::Notify;
 
@@ -24,10 +24,7 @@ use super::{
     report::OutageLine,
     url::{Address, Kind, Url},
 };
-use crate::{
-    Options,
-    counters::{Counter, CounterValues},
-};
+use crate::Options;
 
 /// Commands that wait to be written; the default of redis-rs is 50.
 const PIPELINE_BUFFER: usize = 4096;
@@ -308,6 +305,44 @@ impl LatencyHistogram {
         }
     }
 }
+
+/// A count that only grows.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    pub(crate) fn one(&self) {
+        self.add(1);
+    }
+
+    pub(crate) fn read(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! counter_values {
+    ($($(#[doc = $text:literal])+ $name:ident,)+) => {
+        /// The values of [`Counters`].
+        #[derive(Debug, Default)]
+        pub(crate) struct CounterValues {
+            $(pub(crate) $name: Counter,)+
+        }
+
+        impl CounterValues {
+            pub(crate) fn read(&self) -> Counters {
+                let mut counters = Counters::default();
+                $(counters.$name = self.$name.read();)+
+                counters
+            }
+        }
+    };
+}
+
+sluicegate_core::store_counters!(counter_values);
 
 #[cfg(test)]
 mod tests_of_latency {

@@ -37,8 +37,8 @@ use super::{
 use crate::{
     Options, native,
     reply::MissingPermission,
+    script::begin_call,
     script::{Script, TEST_PREFIX},
-    script_command::begin,
 };
 
 /// Maximum time of a probe; afterwards its connection is closed.
@@ -822,7 +822,7 @@ impl NodeConnection {
         // A node of a cluster would redirect a script with a key of another node.
         let keys = u8::from(!self.is_in_cluster());
         let call = |whole| -> Cmd {
-            let mut call = begin(Script::probe(), whole);
+            let mut call = begin_call(Script::probe(), whole);
             call.arg(keys).arg(&key);
             call
         };

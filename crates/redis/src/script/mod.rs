@@ -6,19 +6,13 @@
 //!
 //! One decision is one `EVALSHA` on one key, by the clock of the server.
 
-mod arguments;
-mod calendar;
 mod library;
 mod plan;
-mod reply;
 mod text;
 
-pub(crate) use self::calendar::boundaries;
+pub(crate) use self::plan::{begin_call, boundaries, call_one};
 pub use self::{
-    arguments::Arguments,
-    calendar::Calendar,
     library::Library,
-    plan::{Plan, TEST_PREFIX},
-    reply::{Reply, ReplyError},
+    plan::{Arguments, Calendar, Plan, Reply, ReplyError, TEST_PREFIX},
     text::Script,
 };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sluicegate_core::{Decision, Outcome, PreparedPolicy, Retry};
 
 use super::*;
-use crate::{Options, local::lease::LeaseOutcome};
+use crate::{Options, lease::LeaseOutcome};
 
 /// The future of a refund may be dropped after the refund was sent, and another request cached a denial.
 #[tokio::test]

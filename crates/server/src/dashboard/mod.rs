@@ -12,7 +12,6 @@
 mod assets;
 mod broadcaster;
 mod frame;
-mod history;
 mod hot;
 mod key;
 mod playground;

@@ -1,37 +1,44 @@
 //! Decisions: by a block of an operator, otherwise by the store. The only caller of the store.
 //!
-//! Every protocol decides here, because a blocked key is denied on all of them.
+//! Every protocol decides here, because a blocked key is denied on all of them. Requests that wait for their key are in queues that
+//! all workers share.
 
-pub(crate) mod blocks;
-mod denial_facts;
-mod evaluate;
-mod queues;
+use std::{
+    ops::ControlFlow,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
-use std::{ops::ControlFlow, sync::Arc};
-
+use parking_lot::Mutex;
 use sluicegate_core::{
     Answer, Applied, Clock as _, Decision, Entry, KeyedOperation, OnError, Operation,
     OperationError, Policy, PolicySettings, PreparedPolicy, Request, RequestError, Source,
-    StoreError, StoreStatus, Timestamp,
+    StoreError, StoreStatus, Timestamp, reached,
+    wait::{self, Event, Step, Ticket, Waiter},
 };
 use sluicegate_holds::apply_cancellable;
 use sluicegate_rules::Match;
-use tokio::{runtime::Handle, task::yield_now};
+use tokio::{runtime::Handle, sync::Notify, task::yield_now};
 
 use crate::{
     DashboardMode,
     budgets::turn::{TURN, Turn, Turns},
-    clock::ServerClock,
-    decide::{blocks::Blocks, queues::WaitQueues},
+    clock::{self, ServerClock, call_at},
+    decide::blocks::Blocks,
     denial_log::DenialLog,
     key_display::KeyDisplay,
     policies::rule_store::{RuleStore, with_settings},
     store::{
         ServerStore,
         open::{LocalStore, OpenStore},
-        request_clock::{self, call_at},
     },
 };
+
+pub(crate) mod blocks;
+mod denial_facts;
+mod evaluate;
 
 /// Decides for all protocols, by the store, the clock, the rules in force, the keys that an operator has
 /// blocked, and the requests that wait.
@@ -259,7 +266,7 @@ impl Decider {
         mut answer: impl FnMut(&'a KeyedOperation<'a>, Result<Decision, OperationError>),
     ) {
         let Some(local) = &self.local else { return };
-        request_clock::set(now);
+        clock::set(now);
         let long = local.store().long_operations();
         let mut decided = 0;
         let mut answer = |operation, decision| {
@@ -426,6 +433,87 @@ impl Decider {
                 tracing::debug!(%error, "could not return unused units");
             }
         });
+    }
+}
+
+type Queues = wait::WaitQueues<Arc<[u8]>, Arc<Notify>>;
+
+/// The waiting requests of all keys.
+#[derive(Debug, Default)]
+pub(crate) struct WaitQueues {
+    queues: Mutex<Queues>,
+    /// Number of waiting requests, to check without a lock that there is none.
+    waiting: AtomicUsize,
+}
+
+impl WaitQueues {
+    /// Number of waiting requests.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::SeqCst)
+    }
+
+    /// The next step of a request, which `woken` wakes.
+    pub(crate) fn poll(
+        &self,
+        waiter: &mut Waiter<Arc<[u8]>>,
+        now: Timestamp,
+        event: Event,
+        woken: &Arc<Notify>,
+    ) -> Step {
+        let mut queues = self.queues.lock();
+        let polled = queues.poll(waiter, now, event, || Arc::clone(woken));
+        polled.wake.into_iter().for_each(|head| wake(&mut queues, Some(head)));
+        self.waiting.store(queues.waiting(), Ordering::SeqCst);
+        polled.step
+    }
+
+    /// Removes a request. Returns the refund that is to be applied.
+    pub(crate) fn remove(&self, waiter: &mut Waiter<Arc<[u8]>>) -> Option<Operation<'static>> {
+        let mut queues = self.queues.lock();
+        let left = queues.remove(waiter);
+        left.wake.into_iter().for_each(|head| wake(&mut queues, Some(head)));
+        self.waiting.store(queues.waiting(), Ordering::SeqCst);
+        left.refund
+    }
+
+    /// An operation was applied to `key`, and allowed or not: requests that wait for it may now pass.
+    pub(crate) fn applied(
+        &self,
+        key: &[u8],
+        policy: &Policy,
+        operation: Operation,
+        is_allowed: bool,
+    ) {
+        if self.waiting() > 0 {
+            let mut queues = self.queues.lock();
+            let head = queues.applied(key, policy, operation, is_allowed);
+            wake(&mut queues, head);
+        }
+    }
+
+    /// The usage of `key` may be lower than before.
+    pub(crate) fn changed(&self, key: &[u8]) {
+        if self.waiting() > 0 {
+            let mut queues = self.queues.lock();
+            let head = queues.changed(key);
+            reached!(WaiterWokenByReset if head.is_some());
+            wake(&mut queues, head);
+        }
+    }
+}
+
+/// Each request leaves its queue when its future is dropped.
+#[cfg(debug_assertions)]
+impl Drop for WaitQueues {
+    fn drop(&mut self) {
+        let waiting = self.queues.get_mut().waiting();
+        assert!(waiting == 0 || std::thread::panicking(), "a request waits that no task polls");
+    }
+}
+
+fn wake(queues: &mut Queues, ticket: Option<Ticket>) {
+    if let Some(woken) = ticket.and_then(|ticket| queues.data(ticket)) {
+        woken.notify_one();
     }
 }
 

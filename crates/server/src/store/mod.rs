@@ -2,9 +2,7 @@
 
 pub(crate) mod disk;
 pub(crate) mod open;
-mod redis;
 mod remote;
-pub(crate) mod request_clock;
 pub(crate) mod snapshot_file;
 pub(crate) mod snapshots;
 pub(crate) mod state_file;

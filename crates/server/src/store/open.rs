@@ -7,11 +7,10 @@ use sluicegate_memory::{ClockedStore, MemoryStore};
 
 use crate::{
     Config, StoreConfig,
+    clock::RequestClock,
     store::{
         ServerStore,
-        redis::REDIS,
-        remote::{self, RemoteStore},
-        request_clock::RequestClock,
+        remote::{self, REDIS, RemoteStore},
         snapshot_file,
     },
 };

@@ -1,11 +1,14 @@
-//! Stores outside of this process, found by the scheme of a URL.
+//! Stores outside of this process, found by the scheme of a URL: Redis and Valkey.
 
 use std::{pin::Pin, sync::Arc};
 
 use sluicegate_core::StoreError;
+use sluicegate_redis::{RedisStore, SCHEMES, TestClock, URL_FORMS};
+use tokio::runtime::Handle;
 
 use super::ServerStore;
 use crate::StoreConfig;
+use crate::clock::RequestClock;
 
 /// How a store outside of this process is opened.
 pub(super) struct RemoteStore {
@@ -46,10 +49,41 @@ pub(super) async fn open(
     (store.open)(settings, test_clock).await
 }
 
+pub(super) const REDIS: RemoteStore = RemoteStore {
+    schemes: &SCHEMES,
+    forms: URL_FORMS,
+    open: |settings, test_clock| Box::pin(open_redis(settings, test_clock)),
+};
+
+/// A store that is unavailable is logged, and used once it is available.
+async fn open_redis(
+    settings: &StoreConfig,
+    test_clock: bool,
+) -> Result<Arc<ServerStore>, StoreError> {
+    let mut options = settings.redis.clone();
+    options.runtime = Some(Handle::current());
+    options.on_error = settings.on_error;
+    if test_clock {
+        if !options.prefix.is_empty() {
+            let both = "invalid --store-prefix together with --test-clock: keys of a test clock have the \
+                        prefix `sg:test:`; remove one of them";
+            return Err(StoreError::Settings(both.to_owned()));
+        }
+        options.test_clock = Some(TestClock::new(Arc::new(RequestClock)));
+    }
+    let store = RedisStore::new(&settings.url, options)?;
+    match store.inspect().await {
+        Ok(status) => status.problems().for_each(|problem| tracing::warn!("store: {problem}")),
+        // The store has logged that it is unavailable.
+        Err(_) if store.unavailable().is_some() => {}
+        Err(error) => tracing::warn!(%error, "cannot check the store"),
+    }
+    Ok(Arc::new(store))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::redis::REDIS;
 
     fn error(url: &str) -> String {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

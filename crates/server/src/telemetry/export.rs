@@ -1,4 +1,4 @@
-//! Sends finished spans to the collector: OTLP over HTTP, in protobuf.
+//! Queues finished spans, and sends them to the collector: OTLP over HTTP, in protobuf.
 //!
 //! Each batch is sent once. If the collector is unavailable, its spans are dropped and counted, and one line per
 //! outage is logged.
@@ -20,7 +20,7 @@ use hyper::{
     header::{CONTENT_TYPE, HOST},
 };
 use hyper_util::rt::TokioIo;
-use opentelemetry::KeyValue;
+use opentelemetry::{Context, KeyValue};
 use opentelemetry_proto::{
     tonic::collector::trace::v1::ExportTraceServiceRequest,
     transform::{
@@ -30,14 +30,18 @@ use opentelemetry_proto::{
 };
 use opentelemetry_sdk::{
     Resource,
+    error::OTelSdkResult,
     resource::{EnvResourceDetector, TelemetryResourceDetector},
-    trace::SpanData,
+    trace::{Span, SpanData, SpanProcessor},
 };
 use prost::Message as _;
 use tokio::{
     io::AsyncReadExt as _,
     net::TcpStream,
-    sync::{mpsc::Receiver, oneshot},
+    sync::{
+        mpsc::{Receiver, Sender, channel},
+        oneshot,
+    },
     task::JoinSet,
     time::timeout,
 };
@@ -202,6 +206,41 @@ async fn gather(finished: &mut Receiver<SpanData>, batch: &mut Vec<SpanData>) {
     let _ = timeout(GATHER, more).await;
 }
 
+/// Spans that are kept until they are sent, about 1 KiB each, and as much for each denial. Further ones are dropped.
+pub(super) const MAX_SPANS: usize = 4096;
+
+/// Queues finished spans.
+#[derive(Debug)]
+pub(super) struct SpanQueue {
+    spans: Sender<SpanData>,
+    dropped: Arc<AtomicU64>,
+}
+
+/// A queue that counts in `dropped` the spans for which it has no space, and its other end.
+pub(super) fn span_queue(dropped: &Arc<AtomicU64>) -> (SpanQueue, Receiver<SpanData>) {
+    let (spans, finished) = channel(MAX_SPANS);
+    (SpanQueue { spans, dropped: Arc::clone(dropped) }, finished)
+}
+
+impl SpanProcessor for SpanQueue {
+    fn on_start(&self, _span: &mut Span, _context: &Context) {}
+
+    fn on_end(&self, span: SpanData) {
+        if self.spans.try_send(span).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The server sends what is queued when it stops.
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, _timeout: Duration) -> OTelSdkResult {
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::{
@@ -214,10 +253,7 @@ mod tests {
     use tracing::subscriber::with_default;
     use tracing_subscriber::{layer::SubscriberExt as _, registry};
 
-    use super::{
-        super::{Telemetry, queue::MAX_SPANS},
-        TIMEOUT, timeout,
-    };
+    use super::{super::Telemetry, MAX_SPANS, TIMEOUT, timeout};
 
     /// Records `count` spans.
     fn record(telemetry: &Telemetry, count: usize) {

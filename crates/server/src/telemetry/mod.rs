@@ -2,25 +2,27 @@
 //!
 //! A request is decided whether or not spans are recorded. The span of a request begins where its protocol reads it;
 //! `sluicegate_redis` adds the round trips. [`Telemetry::layer`] turns these `tracing` spans into those of
-//! OpenTelemetry, `queue` holds finished ones, and `export` sends them.
+//! OpenTelemetry, and `export` queues finished ones and sends them.
 //!
 //! Invariants:
 //! - a request that is not sampled has no span, and neither have its round trips;
 //! - a key, a password or the text of an error is in no span;
 //! - no request waits for the collector: spans that do not fit into the queue are dropped and counted.
 
-mod endpoint;
-mod export;
-mod parent;
-mod queue;
-mod sampler;
-mod spans;
-
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    hash::{BuildHasher as _, RandomState},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
+pub use self::endpoint::OtlpEndpoint;
+use self::export::Exporter;
+pub(crate) use self::{
+    export::ExportTask,
+    spans::{SpanDecision, add_event, record_decision},
+};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::trace::{Sampler as SdkSampler, SdkTracerProvider};
 use parking_lot::Mutex;
@@ -31,12 +33,10 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
-pub use self::endpoint::OtlpEndpoint;
-pub(crate) use self::{
-    export::ExportTask,
-    spans::{SpanDecision, add_event, record_decision},
-};
-use self::{export::Exporter, sampler::Sampler};
+mod endpoint;
+mod export;
+mod parent;
+mod spans;
 
 /// Denials of a span, which has an event of about 1 KiB for each; it counts further ones as dropped.
 const MAX_DENIALS: u32 = 8;
@@ -79,7 +79,7 @@ impl Telemetry {
     #[must_use]
     pub fn new(endpoint: OtlpEndpoint, ratio: f64) -> Self {
         let dropped = Arc::new(AtomicU64::new(0));
-        let (queue, finished) = queue::new(&dropped);
+        let (queue, finished) = export::span_queue(&dropped);
         let resource = export::resource();
         let provider = SdkTracerProvider::builder()
             .with_sampler(SdkSampler::AlwaysOn)
@@ -125,5 +125,46 @@ impl Telemetry {
     /// Sends spans from now on, until the task is finished or dropped. `None`: another server does.
     pub(crate) fn start(&self) -> Option<ExportTask> {
         self.0.exporter.lock().take().map(ExportTask::start)
+    }
+}
+
+/// Picks a share of requests at random.
+#[derive(Debug)]
+struct Sampler {
+    /// A random number up to this picks a request. `None`: all are picked.
+    threshold: Option<u64>,
+}
+
+impl Sampler {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a product below 2^64 that is not negative; the cast saturates"
+    )]
+    fn new(ratio: f64) -> Self {
+        let threshold = (ratio.max(0.0) * u64::MAX as f64) as u64;
+        Self { threshold: (ratio < 1.0).then_some(threshold) }
+    }
+
+    fn pick(&self) -> bool {
+        // The keys of each `RandomState` differ, and the first ones of a thread are random. It needs no secrecy.
+        let random = || RandomState::new().hash_one(0);
+        self.threshold.is_none_or(|threshold| random() < threshold)
+    }
+}
+
+#[cfg(test)]
+mod sampler_tests {
+    use super::*;
+
+    #[test]
+    fn sampler_picks_the_share() {
+        let picked = |ratio| {
+            let sampler = Sampler::new(ratio);
+            (0..100_000).filter(|_| sampler.pick()).count()
+        };
+        assert_eq!((picked(0.0), picked(1.0), picked(-1.0), picked(2.0)), (0, 100_000, 0, 100_000));
+        let tenth = picked(0.1);
+        assert!((9_000..11_000).contains(&tenth), "{tenth}");
     }
 }

@@ -22,13 +22,12 @@ use tokio::task::spawn_local;
 
 use super::{
     activity::{ConnectionActivity, InFlightGuard},
+    bodies::{ChunkedBody, RequestBody},
     limits::{
         FIELD, FREE_HEAD, FREE_REPLY, HTTP1, HTTP2, MAX_BUFFER, MAX_FIELDS, MAX_HEAD, MAX_PENDING,
         MAX_REJECTIONS, MAX_RESETS, MAX_STREAMS, STREAM, WINDOW, WINDOW_OF_ALL,
     },
     monitored_io::MonitoredIo,
-    reply::ChunkedBody,
-    request::RequestBody,
 };
 
 /// The bytes that are reserved for a connection while HTTP is spoken on it.

@@ -10,18 +10,6 @@
 //!   ([`connection_bytes`]): unfinished input, bodies of requests, requests in flight, replies until they are
 //!   read ([`reply`]), and the state of HTTP itself ([`http_connection`]).
 
-mod activity;
-mod chunks;
-mod connection_bytes;
-mod http_connection;
-mod input;
-mod limits;
-mod max_age;
-mod monitored_io;
-mod reply;
-mod request;
-mod timeouts;
-
 use std::{
     borrow::Cow,
     convert::Infallible,
@@ -33,6 +21,19 @@ use std::{
     time::Duration,
 };
 
+use self::{
+    activity::ConnectionActivity,
+    connection_bytes::ConnectionBuffers,
+    http_connection::{HttpConnection, RequestHandler, begin},
+    monitored_io::MonitoredIo,
+    timeouts::{CloseReason, Timeouts},
+};
+pub(crate) use self::{
+    bodies::{BodyError, RequestBody, StreamedBytes},
+    connection_bytes::ConnectionBytes,
+    limits::{MAX_HEAD, MAX_PENDING},
+};
+use ahash::RandomState;
 use bytes::Bytes;
 use futures_util::{
     FutureExt as _, StreamExt as _, future::LocalBoxFuture, stream::FuturesUnordered,
@@ -44,19 +45,6 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use self::{
-    activity::ConnectionActivity,
-    connection_bytes::ConnectionBuffers,
-    http_connection::{HttpConnection, RequestHandler, begin},
-    max_age::end_after,
-    monitored_io::MonitoredIo,
-    timeouts::{CloseReason, Timeouts},
-};
-pub(crate) use self::{
-    connection_bytes::ConnectionBytes,
-    limits::{MAX_HEAD, MAX_PENDING},
-    request::{BodyError, RequestBody, StreamedBytes},
-};
 use crate::{
     TimeoutConfig,
     budgets::{buffers::BufferBudget, turn::Turn},
@@ -64,6 +52,15 @@ use crate::{
     net::{LINGER, clients::ConnectionPermit, stream::Socket, worker::Port},
     stopping::stopped,
 };
+
+mod activity;
+mod bodies;
+mod connection_bytes;
+mod http_connection;
+mod input;
+mod limits;
+mod monitored_io;
+mod timeouts;
 
 /// Maximum number of bytes that a closed client may send within [`LINGER`], such as the body of an answered request:
 /// more than the body of any honest request that is rejected.
@@ -278,4 +275,34 @@ enum Event {
     Stop,
     /// The time limits are to be checked.
     Check,
+}
+
+/// The age of a connection without a limit.
+const FOR_EVER: Duration = Duration::from_secs(100 * 366 * 86_400);
+
+/// The age at which a connection is ended: `age` with a random jitter of a tenth, so that not all end at
+/// once. Zero: never.
+fn end_after(age: Duration) -> Duration {
+    if age.is_zero() {
+        return FOR_EVER;
+    }
+    let age = age.min(FOR_EVER);
+    let steps = u32::try_from(RandomState::new().hash_one(age) % 2_000).unwrap_or_default();
+    age / 10 * 9 + age / 10_000 * steps
+}
+
+#[cfg(test)]
+mod max_age_tests {
+    use super::*;
+
+    #[test]
+    fn end_after_is_jittered_by_a_tenth() {
+        let age = Duration::from_secs(1_000);
+        let ages: Vec<_> = (0..100).map(|_| end_after(age)).collect();
+        let (least, most) = (Duration::from_secs(900), Duration::from_secs(1_100));
+        assert!(ages.iter().all(|age| (least..=most).contains(age)), "{ages:?}");
+        assert!(ages.iter().any(|age| *age != ages[0]));
+        assert_eq!(end_after(Duration::ZERO), FOR_EVER);
+        assert!(end_after(Duration::MAX) < FOR_EVER * 2);
+    }
 }

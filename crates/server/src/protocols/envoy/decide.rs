@@ -1,11 +1,11 @@
-//! Evaluates the descriptors of a request.
+//! Evaluates the descriptors of a request. Their limits are per second, minute, hour, day, week, month or year.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures_util::future::try_join_all;
 use sluicegate_core::{
-    Decision, KeyLengthError, KeyedOperation, Operation, Outcome, Policy, PreparedPolicy, Retry,
-    Source, StoreError, Timestamp,
+    CalendarUnit, Decision, KeyLengthError, KeyedOperation, Limit, Operation, Outcome, Policy,
+    PreparedPolicy, Retry, Source, StoreError, Timestamp,
 };
 use sluicegate_headers::reset_after;
 use sluicegate_proto::{
@@ -26,7 +26,6 @@ use tonic::Status;
 use super::{
     context::EnvoyContext,
     response::{DescriptorOutcome, LimitStatus, response_metadata},
-    unit,
 };
 use crate::{
     FallbackDenial,
@@ -168,7 +167,7 @@ fn read_one(
         hits => RuleOperation::Take(hits),
     };
     let limit = descriptor.limit.as_ref().map(|limit| {
-        let unit = Unit::try_from(limit.unit).ok().and_then(unit::to_rules);
+        let unit = Unit::try_from(limit.unit).ok().and_then(to_rules);
         let unit =
             unit.ok_or_else(|| format!("expected a unit from 1 to 7, not {}", limit.unit))?;
         Ok::<_, String>((limit.requests_per_unit, unit))
@@ -269,14 +268,14 @@ impl DescriptorEvaluation<'_, '_> {
         let of_rule = found
             .wire
             .and_then(|wire| wire.rate)
-            .map(|(requests, unit)| rate((requests, unit::from_rules(unit))));
+            .map(|(requests, unit)| rate((requests, from_rules(unit))));
         let Some(decision) = outcome.decision else {
             let limit = of_rule.unwrap_or_else(|| rate((0, Unit::Second)));
             return LimitStatus::blocked(mode, limit);
         };
         let policy = found.charges.get(outcome.charge).map(|it| &*it.policy);
         let binding = policy.and_then(|it| it.limits().get(decision.binding));
-        let of_policy = || Some(rate(unit::per_unit(binding?)));
+        let of_policy = || Some(rate(per_unit(binding?)));
         let limit = of_rule.or_else(of_policy).unwrap_or_default();
         let mut limited = limited(&decision, policy, mode, limit);
         if self.context.config.metadata {
@@ -301,7 +300,7 @@ impl DescriptorEvaluation<'_, '_> {
         requests: u32,
         unit: RuleUnit,
     ) -> Result<DescriptorOutcome, Status> {
-        let wire_unit = unit::from_rules(unit).into();
+        let wire_unit = from_rules(unit).into();
         let rate = RateLimit { requests_per_unit: requests, unit: wire_unit, name: String::new() };
         let Some(policy) = unit.policy(requests) else {
             return Ok(DescriptorOutcome::Limited(LimitStatus::blocked(EnvoyMode::Enforced, rate)));
@@ -370,6 +369,51 @@ fn key(domain: &str, descriptor: &Descriptor<'_>, (requests, unit): (u32, RuleUn
         key.extend_from_slice(part.as_bytes());
     }
     key
+}
+
+/// Units of Envoy, and the same units of rules, the shortest first.
+const UNITS: [(Unit, RuleUnit); 7] = [
+    (Unit::Second, RuleUnit::Second),
+    (Unit::Minute, RuleUnit::Minute),
+    (Unit::Hour, RuleUnit::Hour),
+    (Unit::Day, RuleUnit::Day),
+    (Unit::Week, RuleUnit::Week),
+    (Unit::Month, RuleUnit::Month),
+    (Unit::Year, RuleUnit::Year),
+];
+
+/// The unit of Envoy for one of rules.
+pub(super) fn from_rules(unit: RuleUnit) -> Unit {
+    UNITS.iter().find(|(_, it)| *it == unit).map_or(Unit::Unknown, |(unit, _)| *unit)
+}
+
+/// The unit of rules for one of Envoy; `None` for an unknown one.
+pub(super) fn to_rules(unit: Unit) -> Option<RuleUnit> {
+    UNITS.iter().find(|(it, _)| *it == unit).map(|(_, unit)| *unit)
+}
+
+/// The length of a unit. A month is 30 days and a year 365.
+fn period(unit: RuleUnit) -> Duration {
+    Duration::from_secs(unit.seconds().into())
+}
+
+/// A limit in Envoy's units: exact if its period is one of them, otherwise the same rate per
+/// the shortest longer unit, rounded down, but at least 1.
+pub(super) fn per_unit(limit: &Limit) -> (u32, Unit) {
+    let (units, period) = limit.rate();
+    if let Some((unit, _)) = limit.calendar() {
+        let unit = match unit {
+            CalendarUnit::Day => Unit::Day,
+            CalendarUnit::Week => Unit::Week,
+            CalendarUnit::Month => Unit::Month,
+            CalendarUnit::Year => Unit::Year,
+        };
+        return (units, unit);
+    }
+    let longer = UNITS.into_iter().find(|(_, unit)| self::period(*unit) >= period);
+    let (unit, rule_unit) = longer.unwrap_or((Unit::Year, RuleUnit::Year));
+    let scaled = u128::from(units) * self::period(rule_unit).as_micros() / period.as_micros();
+    (u32::try_from(scaled).unwrap_or(u32::MAX).max(1), unit)
 }
 
 #[cfg(test)]
@@ -495,3 +539,6 @@ mod tests {
         assert_eq!(passed.collect::<Vec<_>>(), [true, true, false]);
     }
 }
+
+#[cfg(test)]
+mod unit_tests;

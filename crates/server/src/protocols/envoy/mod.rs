@@ -7,14 +7,12 @@
 //!   decision fails, and Envoy applies its `failure_mode_deny`;
 //! - a call that fails or panics does not end its connection.
 
-mod calls;
 mod context;
 mod decide;
 pub(crate) mod quota;
 mod quota_service;
 mod response;
 mod services;
-mod unit;
 
 use std::{rc::Rc, sync::Arc};
 

@@ -8,8 +8,8 @@ use tracing::Span;
 use super::{
     key_request::{self, KeyRequest, TakeManyRequest},
     problem::Problem,
+    problem::Reply,
     reply::{self, DecisionReply, visible_source},
-    response::Reply,
     route::KeyOperationKind,
     worker::HttpWorker,
 };

@@ -17,8 +17,8 @@ use sluicegate_rules::{Headers, Match, Request, RuleOperation, RuleOutcome};
 
 use super::{
     problem::Problem,
+    problem::{Reply, ReplyBody},
     reply::{self, DecisionReply},
-    response::{Reply, ReplyBody},
     worker::{HttpClientState, HttpWorker},
 };
 use crate::stats::Cause;

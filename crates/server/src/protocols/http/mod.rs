@@ -9,14 +9,12 @@ mod body;
 mod cross_site;
 mod decide;
 mod gate;
-mod hold_request;
 mod holds;
 mod json;
 mod key_request;
 mod mount;
 mod problem;
 mod reply;
-mod response;
 mod route;
 mod worker;
 
@@ -39,9 +37,9 @@ pub(crate) use self::{
     cross_site::HostNames,
     key_request::{Str, given_key},
     mount::{Access, Handler, Mount, MountedRequest},
+    problem::{BodyStream, Reply, ReplyBody},
     problem::{Problem, without_class},
     reply::{reset, text, value},
-    response::{BodyStream, Reply, ReplyBody},
     worker::HttpContext,
 };
 use self::{

@@ -12,7 +12,7 @@ use super::{
     body::{self, BodyLimits},
     key_request::{self, KeyRequest},
     problem::Problem,
-    response::ReplyBody,
+    problem::ReplyBody,
 };
 use crate::net::web::RequestBody;
 

@@ -1,17 +1,20 @@
-//! Errors of requests, as problems (RFC 9457) that name the invalid value and what is expected.
+//! Errors of requests, as problems (RFC 9457) that name the invalid value and what is expected; the types of responses.
 
-use std::{fmt, time::Duration};
+use std::{convert::Infallible, fmt, pin::Pin, time::Duration};
 
+use bytes::Bytes;
+use http_body_util::{Either, Full, StreamBody};
 use hyper::{
-    Method, StatusCode,
-    header::{ALLOW, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE},
+    Method, Response, StatusCode,
+    body::Frame,
+    header::{
+        ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE,
+    },
 };
 use sluicegate_commands::{CommandError, quote};
 use sluicegate_core::{HoldError, StoreError};
-
 use sluicegate_headers as headers;
 
-use super::response::{self, Reply};
 use crate::{net::web::BodyError, store::error_reply, wait::Failure};
 
 /// An error of a request.
@@ -157,7 +160,7 @@ impl Problem {
         let title = self.status.canonical_reason().unwrap_or_default();
         let document = headers::ProblemDocument::new(self.kind, title, self.status.as_u16());
         let body = document.with_detail(format_args!("{}", self.detail)).to_string();
-        let mut reply = response::problem(self.status, body);
+        let mut reply = problem(self.status, body);
         reply.headers_mut().extend(self.field);
         reply
     }
@@ -209,4 +212,40 @@ impl From<Failure> for Problem {
             Failure::Store(error) => error.into(),
         }
     }
+}
+
+/// A response with a complete body.
+pub(crate) type Reply = Response<Full<Bytes>>;
+
+/// The body of a response, complete or streamed.
+pub(crate) type ReplyBody = Either<Full<Bytes>, StreamBody<BodyStream>>;
+
+/// The parts of a streamed body.
+pub(crate) type BodyStream =
+    Pin<Box<dyn futures_util::Stream<Item = Result<Frame<Bytes>, Infallible>>>>;
+
+/// The type of problems.
+pub(super) const PROBLEM_TYPE: HeaderValue = HeaderValue::from_static("application/problem+json");
+pub(super) const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
+/// A response that is not to be stored.
+pub(super) fn uncached(kind: HeaderValue, body: impl Into<Full<Bytes>>) -> Reply {
+    let mut reply = Response::new(body.into());
+    reply.headers_mut().insert(CONTENT_TYPE, kind);
+    reply.headers_mut().insert(CACHE_CONTROL, NO_STORE);
+    reply
+}
+
+/// A JSON document in one line. The line is ended for terminals, whose prompt would otherwise follow the answer.
+pub(super) fn json(kind: HeaderValue, document: impl Into<Vec<u8>>) -> Reply {
+    let mut line = document.into();
+    line.push(b'\n');
+    uncached(kind, line)
+}
+
+/// A response with a problem as its body.
+pub(super) fn problem(status: StatusCode, document: impl Into<Vec<u8>>) -> Reply {
+    let mut reply = json(PROBLEM_TYPE, document);
+    *reply.status_mut() = status;
+    reply
 }

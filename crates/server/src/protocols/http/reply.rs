@@ -15,7 +15,7 @@ use sluicegate_headers::{
 use smallvec::SmallVec;
 
 use super::{
-    response::{self, NO_STORE, PROBLEM_TYPE, Reply, json, uncached},
+    problem::{self, NO_STORE, PROBLEM_TYPE, Reply, json, uncached},
     worker::HttpWorker,
 };
 use crate::FallbackDenial;
@@ -140,7 +140,7 @@ fn unavailable(data: &DecisionReply<'_>, fallback: FallbackDenial) -> Reply {
     members(data.decision, data.source, &mut body);
     body.push(b'}');
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
-    let mut reply = response::problem(status, body.into_vec());
+    let mut reply = problem::problem(status, body.into_vec());
     if let Some(seconds) = retry_after(data.decision) {
         reply.headers_mut().insert(RETRY_AFTER, integer(seconds));
     }
@@ -174,7 +174,7 @@ pub(super) fn pass(data: Option<&DecisionReply<'_>>) -> Reply {
 /// Rejects a request of a proxy by a blocking rule.
 pub(super) fn blocked(rule: &str) -> Reply {
     let body = ProblemType::Blocked.document().with_violated_policy(rule).to_string();
-    response::problem(StatusCode::TOO_MANY_REQUESTS, body)
+    problem::problem(StatusCode::TOO_MANY_REQUESTS, body)
 }
 
 /// The members of a decision, named as in SEMANTICS.

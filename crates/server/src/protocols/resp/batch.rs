@@ -9,10 +9,9 @@ use sluicegate_resp::Writer;
 use smallvec::SmallVec;
 
 use super::{
-    batch_entry::{BatchEntry, PendingDecision},
+    batch_entry::{BatchEntry, PendingDecision, counts},
     deferred_replies::StoreOperation,
     session::{Session, WORK},
-    store_operation::counts,
 };
 use crate::{
     policies::policy_cache::{PolicyCache, PolicyId},

@@ -1,4 +1,4 @@
-//! One connection: reads commands in batches, runs them, and sends the replies.
+//! One connection: reads commands in batches, runs them, and sends the replies; and how a worker serves it.
 //!
 //! Everything that one read brings is parsed, decided at one time and answered with one write. Nothing more is read
 //! from a client that does not take its replies.
@@ -13,7 +13,8 @@ use std::{
     future::poll_fn,
     io, mem,
     pin::{Pin, pin},
-    sync::atomic::Ordering,
+    rc::Rc,
+    sync::{Arc, atomic::Ordering},
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -24,7 +25,7 @@ use sluicegate_resp::{Arguments, Parser, Writer};
 use tokio::{
     io::{AsyncReadExt, AsyncWrite, AsyncWriteExt},
     sync::watch,
-    task::{unconstrained, yield_now},
+    task::{JoinSet, unconstrained, yield_now},
     time::{Instant, Sleep, sleep, sleep_until, timeout},
 };
 use tracing::{Instrument as _, Span};
@@ -36,12 +37,20 @@ use super::{
     pool::{CHUNK, MAX_KEPT, MAX_READ_AHEAD, MAX_UNREAD, Overrun, SMALL},
     session::Session,
     store_operation::{answer_all, answer_deferred},
-    worker::RespWorker,
+    worker::{RespContext, RespWorker},
 };
 use crate::{
     budgets::buffers::{BufferReservation, NO_MEMORY},
-    net::{clients::Client, secret::GUESS_DELAY, stream::Stream},
+    net::{
+        CONNECTION_BYTES, LINGER,
+        clients::{Client, ConnectionPermit},
+        protocol::Protocol,
+        secret::GUESS_DELAY,
+        stream::{Socket, Stream},
+        worker::{Service, ServiceFactory},
+    },
     stats::Cause,
+    stopping::stopped,
     wait,
 };
 
@@ -869,4 +878,64 @@ impl Connection<'_> {
         }
         Ok(true)
     }
+}
+
+pub(crate) static PROTOCOL: Protocol = Protocol {
+    name: "resp",
+    setting: "listen",
+    tls_settings: "--tls",
+    alpn: &[],
+    reserves_health: false,
+    rejection: b"-ERR max number of clients reached\r\n",
+};
+
+/// Makes the service of each worker.
+pub(crate) fn service(context: RespContext) -> ServiceFactory {
+    let context = Arc::new(context);
+    Box::new(move |port| Rc::new(RespWorker::new(Arc::clone(&context), port)))
+}
+
+impl Service for RespWorker {
+    fn serve(self: Rc<Self>, socket: Socket, permit: ConnectionPermit, tasks: &mut JoinSet<()>) {
+        tasks.spawn_local(serve(socket, permit, self));
+    }
+}
+
+/// Serves a client until it disconnects, is closed, or the server stops.
+async fn serve(socket: Socket, permit: ConnectionPermit, worker: Rc<RespWorker>) {
+    let client = &*permit.client;
+    let mut stopping = worker.port.worker.stop.subscribe();
+    // Boxed, so that not every connection has the space for a handshake.
+    let opened = Box::pin(worker.port.open(socket, client, &mut stopping)).await;
+    let Some(stream) = opened else { return };
+    let mut connection = Connection::new(stream, &worker, client, stopping);
+    // Its own last command may have killed it: replies are sent if possible.
+    if !matches!(serve_until_killed(&mut connection, client).await, Some(Err(_))) {
+        let _ = timeout(LINGER, connection.close()).await;
+    }
+    worker.shared.buffers.count_freed(CONNECTION_BYTES);
+}
+
+/// `None`: the client was killed.
+async fn serve_until_killed(
+    connection: &mut Connection<'_>,
+    client: &Client,
+) -> Option<io::Result<()>> {
+    let mut stopping = connection.stopping.clone();
+    let (mut stop, mut killed) = (pin!(stopped(&mut stopping)), pin!(client.killed()));
+    let mut run = pin!(connection.run());
+    let mut is_registered = false;
+    poll_fn(|context| {
+        // They are polled once and not with every request, to register this task. It is woken after the flags are set that
+        // are checked below.
+        if !std::mem::replace(&mut is_registered, true) {
+            let _ = (stop.as_mut().poll(context), killed.as_mut().poll(context));
+        }
+        match run.as_mut().poll(context) {
+            Poll::Ready(ended) => Poll::Ready(Some(ended)),
+            Poll::Pending if client.is_killed() => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
 }

@@ -12,13 +12,11 @@ mod commands;
 mod connection;
 mod deferred_replies;
 mod pool;
-mod repeat;
-mod service;
 mod session;
 mod store_operation;
 mod worker;
 
 pub(crate) use self::{
-    service::{PROTOCOL, service},
+    connection::{PROTOCOL, service},
     worker::RespContext,
 };

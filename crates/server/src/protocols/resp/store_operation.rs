@@ -7,12 +7,12 @@
 
 use futures_util::FutureExt;
 use sluicegate_commands::{EntryReply, RepeatedKeys, write_all};
-use sluicegate_core::{Answer, Entry, KeyedOperation, Operation, Request, StoreError, Timestamp};
+use sluicegate_core::{Answer, Entry, KeyedOperation, Request, StoreError, Timestamp};
 use sluicegate_resp::Writer;
 
 use super::{
     batch_entry::PendingDecision,
-    batch_entry::RespReply,
+    batch_entry::{RespReply, counts},
     deferred_replies::{DeferredReplies, DeferredReply, PendingAll, PendingCount, StoreOperation},
     session::{Session, WORK},
     worker::RespWorker,
@@ -120,11 +120,6 @@ async fn decide(
             }
         }
     }
-}
-
-/// Whether statistics count the decision: the end of a hold is none by a limit.
-pub(super) const fn counts(operation: Operation<'_>) -> bool {
-    !matches!(operation, Operation::Settle { .. } | Operation::Renew { .. })
 }
 
 async fn apply_all(

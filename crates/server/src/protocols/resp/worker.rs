@@ -8,7 +8,7 @@ use std::{
 
 use sluicegate_memory::WhenFull;
 
-use super::{deferred_replies::DeferredReplies, pool::BufferPool, repeat::RepeatCache};
+use super::{batch_entry::RepeatCache, deferred_replies::DeferredReplies, pool::BufferPool};
 use crate::{
     TimeoutConfig,
     budgets::{buffers::BufferBudget, turn::Turns},

@@ -1,11 +1,78 @@
-//! The text of one limit in parts, each with its place in the policy string.
+//! Policy strings: their parts, errors, hints and formats. [`algorithm`](crate::algorithm) and
+//! [`policy`](crate::policy) give them a meaning.
 
-use std::time::Duration;
+use std::{
+    fmt::{self, Display, Formatter},
+    time::Duration,
+};
 
 use smallvec::SmallVec;
 
-use super::{error::PolicyError, hint};
-use crate::{parameters::LimitError, period};
+use crate::{
+    parameters::LimitError,
+    period,
+    spelling::{closest, one_of},
+};
+
+/// Maximum number of limits of a policy.
+pub const MAX_LIMITS: usize = 8;
+
+/// An invalid policy string. The text names the invalid part, what is expected and, if the policy has several limits,
+/// the limit (counted from 1).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}{}", if *.several { format!(" (limit {limit})") } else { String::new() })]
+pub struct PolicyError {
+    message: String,
+    limit: usize,
+    several: bool,
+    offset: usize,
+}
+
+impl PolicyError {
+    pub(crate) const fn new(message: String, limit: usize, offset: usize) -> Self {
+        Self { message, limit, several: false, offset }
+    }
+
+    /// The error of `policy`, which is none, beside a key that is one: the two may be in the wrong order.
+    #[must_use]
+    pub fn swapped(key: &str, policy: &str) -> Self {
+        let expected = "expected the key first, then the policy";
+        let message =
+            format!("invalid policy `{policy}`: the key `{key}` looks like a policy; {expected}");
+        Self::new(message, 1, 0)
+    }
+
+    /// The same error in a policy that has several limits.
+    pub(crate) fn among_several(self) -> Self {
+        Self { several: true, ..self }
+    }
+
+    pub(crate) fn count(limits: usize) -> Self {
+        Self::new(
+            format!("invalid number of limits `{limits}`: expected 1 to {MAX_LIMITS}"),
+            limits,
+            0,
+        )
+    }
+
+    /// The fault.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Which limit of the text is at fault, counted from 1.
+    #[must_use]
+    pub const fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Where the part that is at fault begins in the text, in bytes.
+    #[must_use]
+    pub const fn offset(&self) -> usize {
+        self.offset
+    }
+}
 
 /// Start of a part in the text.
 #[derive(Clone, Copy)]
@@ -244,7 +311,7 @@ impl<'a> LimitText<'a> {
             other => known.iter().copied().find(|known| *known == other).unwrap_or_default(),
         };
         if canonical.is_empty() {
-            let (expected, algorithm) = (hint::option(name.text, known), self.name);
+            let (expected, algorithm) = (option_hint(name.text, known), self.name);
             return Err(
                 name.error(format!("unknown option {} for {algorithm}: {expected}", name.quoted()))
             );
@@ -261,7 +328,7 @@ impl<'a> LimitText<'a> {
             }
             (_, Some(value)) => value,
             (_, None) => {
-                let example = hint::example(canonical);
+                let example = option_example(canonical);
                 return Err(name.error(format!(
                     "invalid option `{canonical}`: expected a value, such as `{example}`"
                 )));
@@ -270,4 +337,60 @@ impl<'a> LimitText<'a> {
         self.options.push((canonical, value));
         Ok(())
     }
+}
+
+/// The text after "expected" for `name`, which is not an option of an algorithm with the options `known`.
+fn option_hint(name: &str, known: &[&'static str]) -> String {
+    if known.is_empty() {
+        return "expected none".to_owned();
+    }
+    if let Some(option) = closest(name, known) {
+        return did_you_mean(&[option]);
+    }
+    let is_size = |it: &&&str| ["burst", "capacity"].contains(&**it);
+    match known.iter().find(is_size) {
+        Some(size)
+            if (1..=10).contains(&name.len()) && name.bytes().all(|it| it.is_ascii_digit()) =>
+        {
+            did_you_mean(&[&format!("{size}={name}")])
+        }
+        _ => format!("expected {}", one_of(known)),
+    }
+}
+
+/// An example of an option with a value.
+fn option_example(option: &str) -> &'static str {
+    match option {
+        "align" => "align=clock",
+        "burst" => "burst=16",
+        "capacity" => "capacity=16",
+        "count" => "count=all",
+        "keep" => "keep=1h",
+        "keep-max" => "keep-max=1000",
+        "refill" => "refill=interval",
+        _ => "tz=Asia/Shanghai",
+    }
+}
+
+pub(crate) fn did_you_mean(words: &[&str]) -> String {
+    format!("did you mean {}?", one_of(words))
+}
+
+/// `NAME:N/PERIOD`, the period in microseconds.
+pub(crate) fn write_rate(
+    formatter: &mut Formatter<'_>,
+    name: &str,
+    limit: u32,
+    period: u64,
+) -> fmt::Result {
+    write!(formatter, "{name}:{limit}/{}", period::format(period))
+}
+
+/// `:OPTION`, if it is `given`.
+pub(crate) fn write_option(
+    formatter: &mut Formatter<'_>,
+    given: bool,
+    option: impl Display,
+) -> fmt::Result {
+    if given { write!(formatter, ":{option}") } else { Ok(()) }
 }

@@ -8,8 +8,10 @@ use sluicegate_core::{
     Answer, Chunk, Lease, LeaseStep, RefillToken, Source, Timestamp, Unspent, reached,
 };
 
-use super::sync::{AtomicBool, AtomicUsize, Lock, Ordering};
-use crate::PlannedPolicy;
+use crate::{
+    PlannedPolicy,
+    sync::{AtomicBool, AtomicUsize, Lock, Ordering},
+};
 
 const SHARDS: usize = 16;
 /// Maximum length of a leased key, because a lease stores its key for the refund.
