@@ -6,6 +6,7 @@
 //! nothing without it.
 
 use std::{
+    collections::HashSet,
     env, fs,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -192,18 +193,32 @@ fn program(copy: &Path) -> PathBuf {
 }
 
 /// Copies the files under version control; those that did not change keep their times, so that they are not built
-/// again.
+/// again. Removes files that are gone.
 fn copy_sources(root: &Path, copy: &Path) -> Result<()> {
     let mut list = Command::new("git");
     let files = shell::output(list.current_dir(root).arg("ls-files")).context("git failed")?;
+    let mut copied = HashSet::new();
     for file in files.lines() {
         let (from, to) = (root.join(file), copy.join(file));
         let Ok(text) = fs::read(&from) else { continue };
-        if fs::read(&to).is_ok_and(|old| old == text) {
-            continue;
+        if !fs::read(&to).is_ok_and(|old| old == text) {
+            fs::create_dir_all(to.parent().context("a file is in a folder")?)?;
+            fs::write(&to, text)?;
         }
-        fs::create_dir_all(to.parent().context("a file is in a folder")?)?;
-        fs::write(&to, text)?;
+        copied.insert(to);
+    }
+    remove_others(copy, &copied)
+}
+
+/// Removes the files of a folder that are not among `copied`.
+fn remove_others(folder: &Path, copied: &HashSet<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            remove_others(&path, copied)?;
+        } else if !copied.contains(&path) {
+            fs::remove_file(path)?;
+        }
     }
     Ok(())
 }

@@ -80,8 +80,8 @@ pub(super) struct Connection {
     pub(super) kept: Option<usize>,
     /// The bytes of an incomplete reply that the server has offered.
     undecoded: Vec<u8>,
-    /// When the server last read bytes, by its clock.
-    read_at: Timestamp,
+    /// When the server last read bytes or answered a command that had waited, by its clock.
+    active_at: Timestamp,
     /// Whether the server drops what it reads.
     is_closing: bool,
     /// Whether the server has closed it.
@@ -127,7 +127,7 @@ impl Ledger {
             kept: None,
             received: 0,
             undecoded: Vec::new(),
-            read_at: now(),
+            active_at: now(),
             is_closing: false,
             has_ended: false,
             is_left: false,
@@ -197,8 +197,10 @@ impl Ledger {
             return self
                 .violate(format_args!("protocol: {reply:?} to a command that was not read"));
         }
-        if sent.waiting.is_some() && connection.kept == Some(read) {
-            connection.kept = None;
+        if sent.waiting.is_some() {
+            // It was not idle while it waited.
+            connection.active_at = now;
+            connection.kept = connection.kept.filter(|kept| *kept != read);
         }
         self.check_reply(&sent, reply, now);
     }
@@ -287,7 +289,7 @@ impl Observer for Ledger {
         let connection = &mut self.connections[number];
         connection.read += bytes;
         if bytes > 0 {
-            connection.read_at = now();
+            connection.active_at = now();
         }
         // Commands behind one that waits are kept and do not run. Commands after a rejection are dropped.
         let runs = connection.sent.front().is_none_or(|it| it.waiting.is_none())
@@ -338,7 +340,7 @@ impl Observer for Ledger {
     fn closes(&mut self, number: usize) {
         let connection = &mut self.connections[number];
         connection.is_closing = true;
-        let idle = now().since(connection.read_at);
+        let idle = now().since(connection.active_at);
         let is_due = self.idle_timeout.is_none_or(|it| idle >= it);
         // All of its commands are answered, and it has not begun another one.
         let is_well = connection.sent.is_empty()

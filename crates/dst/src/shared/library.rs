@@ -11,7 +11,7 @@ use std::{
 
 use parking_lot::Mutex;
 use sluicegate::{HoldOutcome, Limiter, Permit, Shaper};
-use sluicegate_core::{Answer, Limit, PreparedPolicy, Source, StoreError};
+use sluicegate_core::{Answer, Limit, PreparedPolicy, Source, StoreError, wait::peeks_first};
 use tokio::time::{sleep, timeout};
 
 use super::{
@@ -129,6 +129,10 @@ impl Library {
 
 /// Without a fault, a hold has ended this long after its permit: an operation in the background has ended by its deadline.
 const SETTLED: Duration = Duration::from_millis(DEADLINE);
+/// A request for a hold that waits without a queue pauses for at most this time, and for an eighth of the time that it has waited.
+const LOOKS: u64 = 250;
+/// A pause is this much longer at most: it is a millisecond at least, and timers have milliseconds.
+const LOOK_LATE: u64 = 2;
 /// The prefix of the ids of holds that plans name.
 const OTHER: &[u8] = b"hold";
 
@@ -170,6 +174,10 @@ impl Library {
         };
         self.process.checks().got_permit(&id, used);
         let taken = self.process.moment();
+        // Other policies are peeked at between two attempts.
+        if !peeks_first(policy.policy()) {
+            self.check_attempts(&id, sent, taken);
+        }
         let is_made = permit.answer().source == Source::Store;
         let permit = if plan.is_kept_alive { permit.keep_alive() } else { permit };
         sleep(Duration::from_millis(plan.kept)).await;
@@ -210,6 +218,21 @@ impl Library {
                 drop(permit);
                 None
             }
+        }
+    }
+
+    /// A request that waited for its permit without a queue has looked often enough, because another process may settle a hold at
+    /// any time.
+    fn check_attempts(&self, id: &[u8], sent: Moment, taken: Moment) {
+        let Some(attempts) = self.record.attempts(id) else { return };
+        if taken.closed_for == sent.closed_for
+            && (attempts.late > LOOK_LATE || attempts.longest > LOOKS + LOOK_LATE)
+        {
+            self.process.checks().violation(format_args!(
+                "waiting: a request for the hold {} has looked after pauses of up to {} ms",
+                id.escape_ascii(),
+                attempts.longest
+            ));
         }
     }
 

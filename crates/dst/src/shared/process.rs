@@ -592,6 +592,19 @@ pub(super) struct Record {
     open: AtomicUsize,
     /// When the last renewal of a hold ended, in milliseconds. `u64::MAX` once the hold is over.
     renewed: Mutex<BTreeMap<Vec<u8>, u64>>,
+    /// The attempts to open a hold, by its id.
+    attempts: Mutex<BTreeMap<Vec<u8>, Attempts>>,
+}
+
+/// The attempts to open a hold, in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attempts {
+    first: u64,
+    last: u64,
+    /// The longest pause between two of them, beyond the eighth of the time since the first that it may take.
+    pub(super) late: u64,
+    /// The longest pause.
+    pub(super) longest: u64,
 }
 
 /// An operation that is not answered yet. It may be dropped.
@@ -631,6 +644,20 @@ impl Record {
         (self.open.load(Ordering::Relaxed) == 0).then(|| self.reserved.load(Ordering::Relaxed))
     }
 
+    /// The attempts to open a hold.
+    pub(super) fn attempts(&self, id: &[u8]) -> Option<Attempts> {
+        self.attempts.lock().get(id).copied()
+    }
+
+    fn attempt(&self, id: &[u8], now: u64) {
+        let mut attempts = self.attempts.lock();
+        let new = Attempts { first: now, last: now, late: 0, longest: 0 };
+        let it = attempts.entry(id.to_vec()).or_insert(new);
+        let pause = now - it.last;
+        it.longest = it.longest.max(pause);
+        it.late = it.late.max(pause.saturating_sub((it.last - it.first) / 8));
+    }
+
     async fn observe(
         &self,
         operation: Option<Operation<'_>>,
@@ -642,8 +669,16 @@ impl Record {
         }
         let open = Open::new(&self.open);
         let sent = time.millis();
+        if let Some(Operation::Hold { id, .. }) = operation {
+            self.attempt(id, sent);
+        }
         let result = answers.await;
         drop(open);
+        if let Some(Operation::Hold { id, .. }) = operation
+            && let Some(attempts) = self.attempts.lock().get_mut(id)
+        {
+            attempts.last = time.millis();
+        }
         let took = Duration::from_millis(time.millis() - sent);
         if let Some(Operation::Renew { id, .. }) = operation {
             let is_over = result.as_ref().is_ok_and(|it| !it.allowed());

@@ -111,6 +111,20 @@ impl KeyStates {
         self.now.iter().any(|state| is_unused(state, policy, now))
     }
 
+    /// What a reset may say of the state of the key: whether there is some that has not recovered. The policy under which it was
+    /// stored is one of `policies`.
+    pub(super) fn may_have_state(&self, policies: &[&Policy], now: Timestamp) -> Vec<bool> {
+        let unused = self.now.iter().map(|state| {
+            let unused = policies.iter().filter(|policy| is_unused(state, policy, now)).count();
+            (unused > 0, unused < policies.len())
+        });
+        unused
+            .flat_map(|(none, some)| [(none, false), (some, true)])
+            .filter(|it| it.0)
+            .map(|it| it.1)
+            .collect()
+    }
+
     /// The clock is set back, and keys that have recovered by `now` may have been deleted already.
     pub(super) fn forget_recovered(&mut self, policies: &[&Policy], now: Timestamp) {
         for states in [&mut self.now, &mut self.saving, &mut self.saved] {

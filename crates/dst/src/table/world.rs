@@ -480,6 +480,9 @@ impl TableWorld<'_> {
 
     fn request_one(&mut self, index: usize, request: Request) {
         let (now, store, before) = (self.now(), Arc::clone(&self.store), self.table_full());
+        if request == Request::Reset && now.as_micros().is_multiple_of(2) {
+            self.check_reset(index, now);
+        }
         let key = &self.keys[index];
         let policy = key.policies[key.used].clone();
         let id = request.hold_id();
@@ -502,6 +505,18 @@ impl TableWorld<'_> {
             ));
         }
         self.check_bounds();
+    }
+
+    /// A reset under no policy, which says whether there was state.
+    fn check_reset(&mut self, index: usize, now: Timestamp) {
+        let key = &self.keys[index];
+        let had_state = self.store.reset(&key.name, now);
+        let policies: Vec<_> = key.policies.iter().map(PreparedPolicy::policy).collect();
+        if !key.states.may_have_state(&policies, now).contains(&had_state) {
+            self.violate(format_args!(
+                "exactness: key{index}: a reset at {now} says {had_state} of its state"
+            ));
+        }
     }
 
     /// A take on several keys, all or nothing.
