@@ -11,7 +11,7 @@ use anyhow::anyhow;
 use sluicegate_commands::plain_error;
 
 use crate::{
-    exit_status::NOT_READY,
+    output::NOT_READY,
     output::{output, report},
     values::ListenAddress,
 };

@@ -1,7 +1,6 @@
 //! The traffic that `simulate` and `recommend` read: a trace, an access log, or synthetic traffic.
 
 mod options;
-mod progress;
 mod source;
 pub(crate) mod unzip;
 

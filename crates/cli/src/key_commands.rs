@@ -12,7 +12,7 @@ use sluicegate_resp::Value;
 use crate::{
     arguments::{Key, KeyArguments},
     client::{Client, decision},
-    exit_status::DENIED,
+    output::DENIED,
     output::output,
     table::duration_text,
 };

@@ -4,7 +4,6 @@ mod arguments;
 mod client;
 mod connection;
 mod drawing;
-mod exit_status;
 mod explain;
 mod format;
 mod generate;
@@ -29,7 +28,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches};
 
 use arguments::{Arguments, Command};
-use exit_status::FAILED;
+use output::FAILED;
 use output::{output, report};
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! Standard output and standard error.
+//! Standard output, standard error and exit statuses.
 
 use std::{
     error::Error,
@@ -54,6 +54,13 @@ impl fmt::Display for Failed {
 }
 
 impl Error for Failed {}
+
+/// Exit status of a command whose request was denied.
+pub(crate) const DENIED: u8 = 1;
+/// Exit status of `health` if the server is not ready, or does not answer.
+pub(crate) const NOT_READY: u8 = 1;
+/// Exit status of a command that failed.
+pub(crate) const FAILED: u8 = 2;
 
 #[cfg(test)]
 mod tests {

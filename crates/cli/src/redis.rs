@@ -9,7 +9,7 @@ use sluicegate_redis::{Options, RedisStore, ServerStatus, Status};
 
 use crate::{
     arguments::{self, Redis, Url},
-    exit_status::FAILED,
+    output::FAILED,
     output::output,
     usage::MASKED,
 };

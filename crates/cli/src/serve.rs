@@ -1,15 +1,12 @@
 //! `serve`: the server until a signal comes.
 
 mod check;
-mod envoy;
 mod file;
 mod http;
 mod log;
-mod otlp;
 mod print;
 mod settings;
 mod store;
-mod tls;
 
 use std::{
     ffi::OsString,

@@ -17,7 +17,6 @@
 //! assert!(svg(&figure).starts_with("<svg "));
 //! ```
 
-mod canvas;
 mod figure;
 mod html;
 mod labels;

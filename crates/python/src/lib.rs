@@ -6,7 +6,6 @@
 
 mod arguments;
 mod bridge;
-mod clock;
 mod decision;
 mod errors;
 mod fork;
@@ -16,7 +15,6 @@ mod limiter;
 mod policy;
 mod request;
 mod runtime;
-mod tls;
 mod usage;
 
 use pyo3::prelude::*;
@@ -27,7 +25,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<limiter::PendingCall>()?;
     module.add_class::<policy::Policy>()?;
     module.add_class::<decision::Decision>()?;
-    module.add_class::<clock::ManualClock>()?;
+    module.add_class::<limiter::ManualClock>()?;
     module.add_class::<hold::Hold>()?;
     module.add_class::<bridge::Bridge>()?;
     fork::prepare();

@@ -1,7 +1,8 @@
 //! The limiter: one class for stores in this process and in others. A call blocks, or is started on an event loop
-//! (`start_...`), which returns its value if the store answers at once, and otherwise the number of the call.
+//! (`start_...`), which returns its value if the store answers at once, and otherwise the number of the call. Beside it, a clock that users' tests move.
 
 use std::{
+    path::PathBuf,
     pin::{Pin, pin},
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll, Waker},
@@ -14,22 +15,23 @@ use pyo3::{
     prelude::*,
     types::PyDict,
 };
-use sluicegate::{Applied, Jitter, LocalLimiter, OnError, Operation, Store, WaitOptions};
+use sluicegate::{
+    Applied, Clock, Jitter, LocalLimiter, OnError, Operation, Store, Timestamp, WaitOptions,
+};
 use sluicegate_core::{Answer, Counters, Request as StoreRequest, wait::peeks_first};
-use sluicegate_redis::{Options, RedisStore};
+use sluicegate_redis::{Options, RedisStore, TlsOptions};
 use tokio::runtime::Handle;
 
 use crate::{
     arguments::{self, Units, bytes, of_type, optional_span, span},
     bridge::{Bridge, Reply as _},
-    clock::ManualClock,
     decision::Decision,
     errors,
     fork::{self, Gated},
     hold::AnyStore,
     policy::policy_beside,
     request::{HoldRequest, Keyed, Replied, Request},
-    runtime, tls,
+    runtime,
 };
 
 /// Limits in this process, or in a store that processes share.
@@ -159,7 +161,7 @@ impl Limiter {
         if let Some(span) = optional_span("max_denial_cache", max_denial_cache)? {
             options.max_denial_cache = span;
         }
-        options.tls = tls::options(py, url, tls_ca, tls_cert, tls_key)?;
+        options.tls = tls_options(py, url, tls_ca, tls_cert, tls_key)?;
         if !use_module {
             options.look_for_module = None;
         }
@@ -596,4 +598,92 @@ fn poll_once(
 ) -> Poll<Replied> {
     let _guard = runtime.enter();
     call.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// A clock that does not advance until it is set.
+#[pyclass(frozen, module = "sluicegate")]
+#[derive(Debug)]
+pub(crate) struct ManualClock(pub(crate) sluicegate::ManualClock);
+
+#[pymethods]
+impl ManualClock {
+    /// `now`: seconds since the Unix epoch, as of `time.time()`.
+    #[new]
+    #[pyo3(signature = (now = 1_700_000_000.0))]
+    fn new(now: f64) -> PyResult<Self> {
+        Ok(Self(sluicegate::ManualClock::new(timestamp(now)?)))
+    }
+
+    /// Moves the clock forward, by seconds or a `timedelta`.
+    fn advance(&self, by: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.0.advance(span("span", by)?);
+        Ok(())
+    }
+
+    /// Sets the clock to seconds since the Unix epoch.
+    fn set(&self, now: f64) -> PyResult<()> {
+        self.0.set(timestamp(now)?);
+        Ok(())
+    }
+
+    /// Seconds since the Unix epoch.
+    fn now(&self) -> f64 {
+        self.0.now().as_micros() as f64 / 1e6
+    }
+
+    /// Microseconds since the Unix epoch.
+    fn now_us(&self) -> u64 {
+        self.0.now().as_micros()
+    }
+
+    /// Sets the clock to microseconds since the Unix epoch.
+    fn set_us(&self, now: u64) -> PyResult<()> {
+        let now = Timestamp::from_micros(now);
+        let now = now.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        self.0.set(now);
+        Ok(())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("ManualClock({})", self.now())
+    }
+}
+
+fn timestamp(seconds: f64) -> PyResult<Timestamp> {
+    let span = std::time::Duration::try_from_secs_f64(seconds).ok();
+    let micros = span.and_then(|span| u64::try_from((span.as_nanos() + 500) / 1000).ok());
+    micros.and_then(|it| Timestamp::from_micros(it).ok()).ok_or_else(|| {
+        let expected = "expected seconds since the Unix epoch";
+        PyValueError::new_err(format!("invalid time `{seconds}`: {expected}"))
+    })
+}
+
+/// The options of TLS for the store at `url`. Settings that would have no effect are an error, because their user relies on them.
+fn tls_options(
+    py: Python<'_>,
+    url: &str,
+    ca: Option<PathBuf>,
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+) -> PyResult<TlsOptions> {
+    let invalid = |name: &str, path: &PathBuf, expected: &str| {
+        let text = format!("invalid {name} `{}`: expected {expected}", path.display());
+        Err(errors::new(py, "SettingsError", text))
+    };
+    if !["rediss", "valkeys"].iter().any(|scheme| url.starts_with(scheme)) {
+        for (name, path) in [("tls_ca", &ca), ("tls_cert", &cert), ("tls_key", &key)] {
+            if let Some(path) = path {
+                return invalid(name, path, "a URL with TLS such as `rediss://HOST`");
+            }
+        }
+    }
+    let mut options = TlsOptions::default();
+    options.ca = ca;
+    options.client = match (cert, key) {
+        (Some(cert), Some(key)) => Some((cert, key)),
+        (None, None) => None,
+        (Some(cert), None) => return invalid("tls_cert", &cert, "tls_key beside it"),
+        (None, Some(key)) => return invalid("tls_key", &key, "tls_cert beside it"),
+    };
+    Ok(options)
 }

@@ -8,9 +8,7 @@
 //! Invariants: the events do not depend on how the source cuts the log; they come in order of time, and those of
 //! equal time in the order of their lines; buffers are bounded.
 
-mod directive;
 mod duration;
-mod envelope;
 mod error;
 mod fields;
 mod format;

@@ -4,7 +4,6 @@
 //! key: the units sent in the period that ends now, or held, the remaining units, and the periods in which more was sent
 //! than the limit promises. It makes no decisions; the remaining units are read from a copy of the state of the key.
 
-mod bin;
 mod bins;
 mod fixed;
 mod held;
@@ -12,12 +11,12 @@ mod sliding;
 
 use sluicegate_core::{Decision, Entry, Operation, Outcome, Policy, Timestamp, apply};
 
+pub use self::bins::Bin;
+use self::{bins::Bins, fixed::FixedWindows, held::HeldUnits, sliding::Sliding};
 pub use self::{
-    bin::Bin,
     fixed::CountedWindow,
     sliding::{Excess, Level, Levels},
 };
-use self::{bins::Bins, fixed::FixedWindows, held::HeldUnits, sliding::Sliding};
 use crate::{bounds::Bound, event::Event};
 
 /// Upper bound on the changes of bounds that are kept: each event of a trace may have another policy.

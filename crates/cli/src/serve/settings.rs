@@ -3,9 +3,11 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Arg, Args};
-use sluicegate_server::{Config, WhenFull};
+use sluicegate_server::{
+    Config, EnvoyConfig, EnvoyHeaders, OtlpEndpoint, Telemetry, TlsConfig, WhenFull,
+};
 
-use super::{envoy::Envoy, http::Http, log::Log, otlp::Otlp, store::Store, tls::Tls};
+use super::{http::Http, log::Log, store::Store};
 use crate::{
     usage::Origins,
     values::{self, Choices, ListenAddress, OptionalListener},
@@ -221,6 +223,111 @@ fn workers_text(count: Option<usize>) -> String {
     count.map_or_else(|| "auto".to_owned(), |count| count.to_string())
 }
 
+#[derive(Args, Debug)]
+pub(super) struct Envoy {
+    /// Rate limit headers that Envoy is to add to responses; Envoy can also add its own
+    #[arg(long, value_name = "HEADERS", default_value = values::word(HEADERS, &EnvoyConfig::default().headers), value_parser = values::choice(HEADERS))]
+    envoy_headers: EnvoyHeaders,
+    /// Return the descriptors of each request to Envoy, as dynamic metadata
+    #[arg(long, value_parser = values::switch)]
+    envoy_metadata: bool,
+    /// Close gRPC connections at about this age, to rebalance clients over servers; 0 disables it
+    #[arg(long, value_name = "DURATION", default_value = values::span_text(EnvoyConfig::default().max_age), value_parser = values::seconds)]
+    grpc_max_age: Duration,
+    /// Maximum number of Envoys that are assigned quotas at a time
+    #[arg(long, value_name = "COUNT", default_value_t = EnvoyConfig::default().max_quota_streams)]
+    quota_max_streams: usize,
+    /// Maximum number of quota buckets of one Envoy
+    #[arg(long, value_name = "COUNT", default_value_t = EnvoyConfig::default().max_quota_buckets)]
+    quota_max_buckets: usize,
+}
+
+const HEADERS: Choices<EnvoyHeaders> = &[
+    ("none", "", EnvoyHeaders::None),
+    ("ratelimit", "", EnvoyHeaders::RateLimit),
+    ("x-ratelimit", "", EnvoyHeaders::XRateLimit),
+];
+
+impl Envoy {
+    pub(super) fn apply(self, config: &mut EnvoyConfig) {
+        config.headers = self.envoy_headers;
+        config.metadata = self.envoy_metadata;
+        config.max_age = self.grpc_max_age;
+        config.max_quota_streams = self.quota_max_streams;
+        config.max_quota_buckets = self.quota_max_buckets;
+    }
+}
+
+#[derive(Args, Debug)]
+pub(super) struct Otlp {
+    /// Send spans of requests, and of round trips to the store, to this OpenTelemetry collector (OTLP over
+    /// HTTP): http://HOST:4318
+    #[arg(long, value_name = "URL")]
+    otlp: Option<OtlpEndpoint>,
+    /// Share of the requests to record, from 0 to 1, among those whose caller sends no `traceparent`
+    #[arg(long, value_name = "RATIO", default_value = "0.01", value_parser = ratio)]
+    otlp_sample: f64,
+}
+
+impl Otlp {
+    /// The recorder of spans, if there is a collector.
+    pub(super) fn telemetry(self) -> Option<Telemetry> {
+        self.otlp.map(|endpoint| Telemetry::new(endpoint, self.otlp_sample))
+    }
+}
+
+fn ratio(text: &str) -> Result<f64, String> {
+    let ratio = text.parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
+    ratio.ok_or_else(|| "expected a number from 0 to 1, such as 0.01".to_owned())
+}
+
+#[derive(Args, Debug)]
+pub(super) struct Tls {
+    /// Certificate (PEM): --listen then accepts TLS only
+    #[arg(long, value_name = "PATH")]
+    tls_cert: Option<PathBuf>,
+    /// Private key of --tls-cert (PEM)
+    #[arg(long, value_name = "PATH")]
+    tls_key: Option<PathBuf>,
+    /// Accept only clients with a certificate of these authorities (PEM) at --listen
+    #[arg(long, value_name = "PATH")]
+    tls_client_ca: Option<PathBuf>,
+    /// Certificate (PEM): --http then accepts TLS only
+    #[arg(long, value_name = "PATH")]
+    http_tls_cert: Option<PathBuf>,
+    /// Private key of --http-tls-cert (PEM)
+    #[arg(long, value_name = "PATH")]
+    http_tls_key: Option<PathBuf>,
+    /// Accept only clients with a certificate of these authorities (PEM) at --http
+    #[arg(long, value_name = "PATH")]
+    http_tls_client_ca: Option<PathBuf>,
+    /// Certificate (PEM): --grpc then accepts TLS only
+    #[arg(long, value_name = "PATH")]
+    grpc_tls_cert: Option<PathBuf>,
+    /// Private key of --grpc-tls-cert (PEM)
+    #[arg(long, value_name = "PATH")]
+    grpc_tls_key: Option<PathBuf>,
+    /// Accept only clients with a certificate of these authorities (PEM) at --grpc
+    #[arg(long, value_name = "PATH")]
+    grpc_tls_client_ca: Option<PathBuf>,
+}
+
+impl Tls {
+    pub(super) fn apply(self, config: &mut Config) {
+        config.resp.tls = tls(self.tls_cert, self.tls_key, self.tls_client_ca);
+        config.http.tls = tls(self.http_tls_cert, self.http_tls_key, self.http_tls_client_ca);
+        config.envoy.tls = tls(self.grpc_tls_cert, self.grpc_tls_key, self.grpc_tls_client_ca);
+    }
+}
+
+fn tls(
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    client_ca: Option<PathBuf>,
+) -> Option<TlsConfig> {
+    cert.zip(key).map(|(cert, key)| TlsConfig { cert, key, client_ca })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -231,5 +338,18 @@ mod tests {
         assert!(octal("1000").is_err() && octal("rwx").is_err() && octal("+770").is_err());
         assert_eq!((workers("2").unwrap().0, workers("AUTO").unwrap().0), (Some(2), None));
         assert!(workers("0").is_err() && workers("1025").is_err());
+    }
+}
+
+#[cfg(test)]
+mod otlp_tests {
+    use super::*;
+
+    #[test]
+    fn ratio_is_from_0_to_1() {
+        assert_eq!((ratio("0"), ratio("0.25"), ratio("1")), (Ok(0.0), Ok(0.25), Ok(1.0)));
+        for text in ["", "-0.1", "1.1", "NaN", "inf", "1%"] {
+            assert!(ratio(text).is_err(), "{text}");
+        }
     }
 }

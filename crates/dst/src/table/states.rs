@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sluicegate_conformance::{Invocation, OracleSubject, Subject as _, compare};
-use sluicegate_core::{Decision, Operation, Policy, PreparedPolicy, Timestamp};
+use sluicegate_core::{Decision, Limit, Operation, Policy, PreparedPolicy, Timestamp};
 
 use crate::oracle::on_key;
 
@@ -114,15 +114,16 @@ impl KeyStates {
     /// What a reset may say of the state of the key: whether there is some that has not recovered. The policy under which it was
     /// stored is one of `policies`.
     pub(super) fn may_have_state(&self, policies: &[&Policy], now: Timestamp) -> Vec<bool> {
-        let unused = self.now.iter().map(|state| {
+        // A log may keep events for a later policy.
+        let keeps = |it: &Limit| matches!(it, Limit::SlidingLog(log) if log.keep().is_some());
+        let is_kept = policies.iter().any(|policy| policy.limits().iter().any(keeps));
+        let mut may = Vec::new();
+        for state in &self.now {
             let unused = policies.iter().filter(|policy| is_unused(state, policy, now)).count();
-            (unused > 0, unused < policies.len())
-        });
-        unused
-            .flat_map(|(none, some)| [(none, false), (some, true)])
-            .filter(|it| it.0)
-            .map(|it| it.1)
-            .collect()
+            may.extend((unused > 0).then_some(false));
+            may.extend((unused < policies.len() || is_kept).then_some(true));
+        }
+        may
     }
 
     /// The clock is set back, and keys that have recovered by `now` may have been deleted already.

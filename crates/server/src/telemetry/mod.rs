@@ -35,7 +35,6 @@ use tracing_subscriber::{
 
 mod endpoint;
 mod export;
-mod parent;
 mod spans;
 
 /// Denials of a span, which has an event of about 1 KiB for each; it counts further ones as dropped.

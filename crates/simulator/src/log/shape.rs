@@ -1,13 +1,12 @@
-//! Reads the time, the duration and the key of a line.
+//! Reads the time, the duration and the key of a line, by a format string or a directive of nginx or Apache that has one; also
+//! inside the lines of a container's log.
 
 use std::borrow::Cow;
 
 use sluicegate_core::Timestamp;
 
 use super::{
-    directive,
     duration::{self, Unit},
-    envelope::Envelope,
     error::{LogError, LogFault},
     fields::{Field, KeyTemplate, NAMES, Part, TemplatePart, unescaped},
     format::{DETECTED, MAX_FIELDS, NAMED, Pattern},
@@ -40,7 +39,7 @@ impl std::str::FromStr for LogFormat {
 
     /// A name of a format, or a format string of nginx (with `$`) or Apache (with `%`), also inside of its directive.
     fn from_str(text: &str) -> Result<Self, LogError> {
-        let format = directive::format(text).ok_or_else(|| LogError::Format(text.to_owned()))?;
+        let format = directive_format(text).ok_or_else(|| LogError::Format(text.to_owned()))?;
         Ok(Self::from(match &*format {
             "json" | "traefik" => Kind::Json,
             "w3c" => Kind::W3c(Columns::default()),
@@ -423,6 +422,113 @@ fn timestamp(last: &mut (Vec<u8>, u64), text: &[u8]) -> Result<Timestamp, LogFau
     Ok(Timestamp::saturating_from_micros(last.1))
 }
 
+/// The format inside of a directive, or `text` if it is none; `None` for a directive without a format.
+fn directive_format(text: &str) -> Option<Cow<'_, str>> {
+    let start = text.trim_start_matches(is_between);
+    let name = start.split(is_between).next().unwrap_or_default().to_ascii_lowercase();
+    if !matches!(&*name, "log_format" | "logformat" | "customlog") {
+        return Some(Cow::Borrowed(text));
+    }
+    let mut arguments = arguments(&start[name.len()..])?.into_iter();
+    Some(Cow::Owned(match &*name {
+        "logformat" => arguments.next()?,
+        "customlog" => arguments.nth(1)?,
+        _ => {
+            let strings = arguments.skip(1).skip_while(|it| it.starts_with("escape="));
+            Some(strings.collect::<String>()).filter(|format| !format.is_empty())?
+        }
+    }))
+}
+
+/// Whether a character separates arguments: a directive may be several lines, also ones that are commented out.
+fn is_between(it: char) -> bool {
+    it.is_whitespace() || it == '#'
+}
+
+/// The arguments up to the end of the text, or to a semicolon; `None` if a quote is not closed.
+fn arguments(text: &str) -> Option<Vec<String>> {
+    // Apache continues lines after a backslash.
+    let text = text.replace("\\\r\n", "\n").replace("\\\n", "\n");
+    let mut arguments = Vec::new();
+    let mut rest = text.trim_start_matches(is_between);
+    while let Some(first) = rest.chars().next().filter(|first| *first != ';') {
+        let mut argument = String::new();
+        let is_quoted = matches!(first, '"' | '\'');
+        let mut characters = rest[usize::from(is_quoted)..].chars();
+        loop {
+            let before = characters.as_str();
+            match characters.next() {
+                Some(end) if is_quoted && end == first => break,
+                None if is_quoted => return None,
+                Some(';') | None if !is_quoted => {
+                    characters = before.chars();
+                    break;
+                }
+                Some(end) if !is_quoted && end.is_whitespace() => break,
+                Some('\\') if before[1..].starts_with(['"', '\'', '\\']) => {
+                    argument.extend(characters.next());
+                }
+                it => argument.extend(it),
+            }
+        }
+        arguments.push(argument);
+        rest = characters.as_str().trim_start_matches(is_between);
+    }
+    Some(arguments)
+}
+
+/// What the lines of the log are inside of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Envelope {
+    /// Nothing.
+    #[default]
+    None,
+    /// `2025-10-10T13:55:00.31Z stdout F line`, the files of Kubernetes.
+    Cri,
+    /// `{"log":"line\n","stream":"stdout"}`, the files of Docker; and `MESSAGE` of `journalctl -o json`.
+    Json,
+}
+
+/// Members of an object that hold a line.
+const MEMBERS: [&str; 3] = ["log", "MESSAGE", "message"];
+
+impl Envelope {
+    /// All of them, in the order in which they are detected.
+    pub(super) const ALL: [Self; 3] = [Self::None, Self::Cri, Self::Json];
+
+    /// The line inside of `line`.
+    pub(super) fn open(self, line: &[u8]) -> Result<Cow<'_, [u8]>, LogFault> {
+        match self {
+            Self::None => Ok(Cow::Borrowed(line)),
+            Self::Cri => cri(line).map(Cow::Borrowed),
+            Self::Json => {
+                let mut values = Vec::new();
+                json::read(&MEMBERS.map(str::to_owned), line, &mut values)?;
+                let value = values.into_iter().flatten().find(|value| value.get().starts_with('"'));
+                Ok(match json::text(value.ok_or(LogFault::Json)?) {
+                    Cow::Borrowed(text) => Cow::Borrowed(text.trim_ascii_end()),
+                    Cow::Owned(text) => Cow::Owned(text.trim_ascii_end().to_vec()),
+                })
+            }
+        }
+    }
+}
+
+fn cri(line: &[u8]) -> Result<&[u8], LogFault> {
+    let fault = || LogFault::Missing { after: String::new(), text: (&b"TIME stdout F"[..]).into() };
+    let mut words = line.splitn(4, |byte| *byte == b' ');
+    let mut word = || words.next().ok_or_else(fault);
+    let (written, stream, tag, rest) = (word()?, word()?, word()?, word()?);
+    if !matches!(stream, b"stdout" | b"stderr") || time::parse(written).is_none() {
+        return Err(fault());
+    }
+    match tag {
+        b"F" => Ok(rest),
+        b"P" => Err(LogFault::Part),
+        _ => Err(fault()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -438,5 +544,73 @@ mod tests {
         named.sort_unstable();
         known.sort_unstable();
         assert_eq!(named, known);
+    }
+}
+
+#[cfg(test)]
+mod directive_tests {
+    use super::*;
+
+    #[test]
+    fn format_of_directive_is_its_string() {
+        for (text, expected) in [
+            (r#"LogFormat "%h %l \"%r\" %>s" common"#, Some(r#"%h %l "%r" %>s"#)),
+            (r#"  logformat '%h "%r"'"#, Some(r#"%h "%r""#)),
+            ("LogFormat \\\n  \"%h\\t%r\" \\\n  tabs", Some("%h\\t%r")),
+            ("LogFormat common", Some("common")),
+            (r#"CustomLog "|/bin/rotate x" "%h \"%r\"" env=!quiet"#, Some(r#"%h "%r""#)),
+            ("CustomLog ${APACHE_LOG_DIR}/access.log combined", Some("combined")),
+            ("log_format main '$a [$b] \"$c\" '\n    '$d';", Some("$a [$b] \"$c\" $d")),
+            ("#log_format main  '$a '\n    #     '$b';\n", Some("$a $b")),
+            (
+                "log_format j escape=json '{\"a\":\"$a\",' \"\\\"b\\\":$b}\";",
+                Some("{\"a\":\"$a\",\"b\":$b}"),
+            ),
+            ("log_format main $a; # nothing", Some("$a")),
+            ("log_format main '$a;$b'", Some("$a;$b")),
+            // No directive.
+            ("$log_format '$a'", Some("$log_format '$a'")),
+            ("", Some("")),
+            // Without a format.
+            ("LogFormat", None),
+            ("LogFormat \"%h", None),
+            ("CustomLog logs/access.log", None),
+            ("log_format main;", None),
+            ("log_format main escape=json;", None),
+            ("log_format main '$a\\'", None),
+        ] {
+            assert_eq!(directive_format(text).as_deref(), expected, "{text}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod envelope_tests {
+    use super::*;
+
+    #[test]
+    fn open_line_of_container_is_what_it_wrote() {
+        let open = |envelope: Envelope, line: &str| match envelope.open(line.as_bytes()) {
+            Ok(line) => String::from_utf8_lossy(&line).into_owned(),
+            Err(fault) => fault.to_string(),
+        };
+        for (envelope, line, expected) in [
+            (Envelope::None, "a b", "a b"),
+            (Envelope::Cri, "2025-10-10T13:55:00.31+00:00 stdout F a b", "a b"),
+            (Envelope::Cri, "2025-10-10T13:55:00.31Z stderr F ", ""),
+            (
+                Envelope::Cri,
+                "2025-10-10T13:55:00.31Z stdout P a",
+                "expected a whole line, found a part of one",
+            ),
+            (Envelope::Cri, "a b c d", "expected `TIME stdout F` at the beginning"),
+            (Envelope::Cri, "a", "expected `TIME stdout F` at the beginning"),
+            (Envelope::Json, r#"{"log":"a \"b\"\n","stream":"stdout"}"#, "a \"b\""),
+            (Envelope::Json, r#"{"_PID":"7","MESSAGE":"a"}"#, "a"),
+            (Envelope::Json, r#"{"MESSAGE":[1,2]}"#, "expected a JSON object"),
+            (Envelope::Json, "a", "expected a JSON object"),
+        ] {
+            assert_eq!(open(envelope, line), expected);
+        }
     }
 }
