@@ -74,6 +74,8 @@ impl PolicyError {
     }
 }
 
+// The text of one limit in parts, each with its place in the policy string.
+
 /// Start of a part in the text.
 #[derive(Clone, Copy)]
 pub(crate) struct PartPosition {
@@ -338,6 +340,8 @@ impl<'a> LimitText<'a> {
         Ok(())
     }
 }
+
+// Guesses at the meaning of an invalid option, and parts of the canonical policy string.
 
 /// The text after "expected" for `name`, which is not an option of an algorithm with the options `known`.
 fn option_hint(name: &str, known: &[&'static str]) -> String {

@@ -520,6 +520,8 @@ impl<'a, T> LockedSegment<'a, T> {
     }
 }
 
+// Slots in memory: how they are read, and how a state is replaced.
+
 /// Slots of a bucket.
 const WAYS: usize = 4;
 

@@ -320,6 +320,8 @@ impl<T> fmt::Debug for Shard<T> {
     }
 }
 
+// Directories of shards, and the table that finds the one for a hash.
+
 /// Bits of a hash that choose the shard, with the lowest two; those after them choose the segment.
 pub(crate) const SHARD_BITS: u32 = 8;
 /// Values of the lowest two bits of a hash. There are as many shards of each size.

@@ -255,6 +255,8 @@ pub(crate) const fn narrow(bits: u64) -> usize {
     bits as usize
 }
 
+// The encoding of the state of a key, by its policy.
+
 /// The encoding of the states of one policy.
 #[derive(Clone, Debug)]
 pub(crate) enum SlotCodec {

@@ -1448,6 +1448,8 @@ fn parts<'a>(
     operations.iter().zip(claimed).map(part).collect()
 }
 
+// The table with a clock: a store that needs no time from its callers.
+
 /// A [`MemoryStore`] with its clock, which answers every operation now. The clock is read once for each operation, or
 /// for each batch.
 ///

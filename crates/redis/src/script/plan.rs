@@ -133,6 +133,8 @@ fn fast_gcra(limit: &Gcra, initial_state: &[u8]) -> Option<Vec<u8>> {
     Some(arguments)
 }
 
+// The arguments of scripts after the key.
+
 /// The greatest integer that Lua represents exactly.
 const MAX_LUA_INTEGER: u64 = 1 << 53;
 
@@ -199,6 +201,8 @@ fn digits(number: u64) -> Cow<'static, [u8]> {
     number.to_string().into_bytes().into()
 }
 
+// Windows of the calendar around a time, for scripts, which have no calendar.
+
 /// A period of the calendar in a time zone, whose windows a script needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calendar {
@@ -250,6 +254,8 @@ pub(crate) fn boundaries<'a>(
     }
     out
 }
+
+// Replies, and the commands that run a script.
 
 /// The reply of a script.
 #[derive(Clone, Debug, PartialEq)]

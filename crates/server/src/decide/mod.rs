@@ -438,6 +438,8 @@ impl Decider {
 
 type Queues = wait::WaitQueues<Arc<[u8]>, Arc<Notify>>;
 
+// The wait queues that all workers share.
+
 /// The waiting requests of all keys.
 #[derive(Debug, Default)]
 pub(crate) struct WaitQueues {

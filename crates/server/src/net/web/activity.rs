@@ -267,6 +267,8 @@ impl Drop for SentChunk {
     }
 }
 
+// Chunks of replies that a client of HTTP/2 has not read, and since when.
+
 /// The unread chunks, each in a slot, with the first check that found it unread.
 #[derive(Debug, Default)]
 pub(super) struct Chunks(Slab<Option<Timestamp>>);

@@ -143,6 +143,8 @@ impl Buf for Chunk {
     }
 }
 
+// The body of a request, whose bytes are reserved as they arrive.
+
 /// A body up to this length needs no reservation: the charge of its connection covers it.
 const FREE: usize = 4 * 1024;
 

@@ -111,6 +111,8 @@ impl ReplyWriter for RespReply<'_, '_> {
     }
 }
 
+// A command that differs from the one before only in its key.
+
 /// Upper bound on the bytes of a key on this path: a length of three digits.
 const MAX_REPEATED_KEY: usize = 999;
 

@@ -880,6 +880,8 @@ impl Connection<'_> {
     }
 }
 
+// How a worker serves RESP.
+
 pub(crate) static PROTOCOL: Protocol = Protocol {
     name: "resp",
     setting: "listen",
