@@ -181,20 +181,19 @@ impl Library {
         let is_made = permit.answer().source == Source::Store;
         let permit = if plan.is_kept_alive { permit.keep_alive() } else { permit };
         sleep(Duration::from_millis(plan.kept)).await;
-        // The server's clock, which began later, runs up to 200 parts per million faster.
-        let lived = self.process.moment().millis - sent.millis;
-        let lasts = plan.is_kept_alive || lived + lived / 5000 < plan.ttl;
-        let is_open = is_made
-            && lasts
-            && self.is_calm_since(key, sent)
-            && resets == self.process.checks().resets(key);
+        let is_open =
+            is_made && self.is_calm_since(key, sent) && resets == self.process.checks().resets(key);
         let end = self.process.moment();
         if plan.is_kept_alive {
             self.check_renewed(&id, plan.ttl, taken, end);
         }
         let settled = self.end_permit(permit, plan.end).await;
+        // Until the settle was answered. The server's clock, which began later, runs up to 200 parts per million faster.
+        let lived = self.process.moment().millis - sent.millis;
+        let lasts = plan.is_kept_alive || lived + lived / 5000 < plan.ttl;
         if let Some(answer) = settled
             && is_open
+            && lasts
             && self.is_calm_since(key, sent)
             && resets == self.process.checks().resets(key)
             && !answer.allowed()
