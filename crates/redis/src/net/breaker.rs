@@ -78,5 +78,7 @@ mod tests {
         assert!(breaker.is_open(), "only a probe closes it");
         assert!(breaker.close() && !breaker.close() && !breaker.is_open());
         assert!(!breaker.failed(), "it counts from zero");
+        assert!(!breaker.failed() && breaker.failed() && breaker.close());
+        assert!(!breaker.failed(), "it counts from zero without a reply, too");
     }
 }
