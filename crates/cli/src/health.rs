@@ -11,8 +11,7 @@ use anyhow::anyhow;
 use sluicegate_commands::plain_error;
 
 use crate::{
-    output::NOT_READY,
-    output::{output, report},
+    output::{NOT_READY, output, report},
     values::ListenAddress,
 };
 

@@ -12,8 +12,7 @@ use sluicegate_resp::Value;
 use crate::{
     arguments::{Key, KeyArguments},
     client::{Client, decision},
-    output::DENIED,
-    output::output,
+    output::{DENIED, output},
     table::duration_text,
 };
 

@@ -9,8 +9,7 @@ use sluicegate_redis::{Options, RedisStore, ServerStatus, Status};
 
 use crate::{
     arguments::{self, Redis, Url},
-    output::FAILED,
-    output::output,
+    output::{FAILED, output},
     usage::MASKED,
 };
 

@@ -1,4 +1,7 @@
-//! The policy of a request, as its arguments give it.
+//! The policy of a request, as its arguments give it; and a cache from that text to a value, so that a policy is not parsed with every request.
+//!
+//! The cache is a direct-mapped table of a fixed size, indexed by a keyed hash and compared in full: a client that sends
+//! a new text with every request only replaces the entries of others.
 
 use std::{
     hash::{BuildHasher, Hasher},

@@ -10,8 +10,10 @@ use crate::{
         is_unknown_option, number, parse_options, units,
     },
     command::{Action, Command, Host, KeyOperation, Parsed, policy_of},
-    spec::MAX_INDEPENDENT_TAKES,
-    spec::{Argument, ArgumentKind, CommandSpec, KEY, Keys, ONE_KEY, POLICY, is_cost},
+    spec::{
+        Argument, ArgumentKind, CommandSpec, KEY, Keys, MAX_INDEPENDENT_TAKES, ONE_KEY, POLICY,
+        is_cost,
+    },
 };
 
 /// `SG.MTAKE`.

@@ -7,8 +7,7 @@ use sluicegate_core::Operation;
 use crate::{
     arguments::OptionName::{At, Cost, MaxWait},
     command::{Command, Host, Parsed, parse_apply},
-    spec::MAX_SPAN,
-    spec::{Argument, COST, CommandSpec, DECISION, KEY, POLICY},
+    spec::{Argument, COST, CommandSpec, DECISION, KEY, MAX_SPAN, POLICY},
 };
 
 /// `SG.RESERVE`.

@@ -10,8 +10,7 @@ use crate::{
         parse_options,
     },
     command::{Action, Command, Host, KeyOperation, Parsed, policy_of},
-    spec::DEFAULT_TIMEOUT,
-    spec::{Argument, COST, CommandSpec, DECISION, KEY, POLICY},
+    spec::{Argument, COST, CommandSpec, DECISION, DEFAULT_TIMEOUT, KEY, POLICY},
 };
 
 /// `SG.WAIT`.

@@ -37,8 +37,7 @@ use super::{
 use crate::{
     Options, native,
     reply::MissingPermission,
-    script::begin_call,
-    script::{Script, TEST_PREFIX},
+    script::{Script, TEST_PREFIX, begin_call},
 };
 
 /// Maximum time of a probe; afterwards its connection is closed.

@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //! - there are at most [`MAX_VIEWERS`] at a time;
-//! - a slow viewer delays no other: it skips to the latest frame. `net::web` closes one that reads nothing.
+//! - a slow viewer delays no other: it skips to the latest frame. `net::web` closes one that reads nothing;
+//! - at most [`CAPACITY`] samples are kept, in memory of a fixed size.
 
 use std::{
     collections::VecDeque,

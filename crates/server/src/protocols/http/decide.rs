@@ -7,8 +7,7 @@ use tracing::Span;
 
 use super::{
     key_request::{self, KeyRequest, TakeManyRequest},
-    problem::Problem,
-    problem::Reply,
+    problem::{Problem, Reply},
     reply::{self, DecisionReply, visible_source},
     route::KeyOperationKind,
     worker::HttpWorker,

@@ -16,8 +16,7 @@ use sluicegate_headers::RateLimitHeaders;
 use sluicegate_rules::{Headers, Match, Request, RuleOperation, RuleOutcome};
 
 use super::{
-    problem::Problem,
-    problem::{Reply, ReplyBody},
+    problem::{Problem, Reply, ReplyBody},
     reply::{self, DecisionReply},
     worker::{HttpClientState, HttpWorker},
 };

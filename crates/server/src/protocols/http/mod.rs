@@ -37,8 +37,7 @@ pub(crate) use self::{
     cross_site::HostNames,
     key_request::{Str, given_key},
     mount::{Access, Handler, Mount, MountedRequest},
-    problem::{BodyStream, Reply, ReplyBody},
-    problem::{Problem, without_class},
+    problem::{BodyStream, Problem, Reply, ReplyBody, without_class},
     reply::{reset, text, value},
     worker::HttpContext,
 };

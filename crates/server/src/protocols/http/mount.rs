@@ -11,8 +11,7 @@ use tokio::sync::watch;
 use super::{
     body::{self, BodyLimits},
     key_request::{self, KeyRequest},
-    problem::Problem,
-    problem::ReplyBody,
+    problem::{Problem, ReplyBody},
 };
 use crate::net::web::RequestBody;
 

@@ -11,8 +11,7 @@ use sluicegate_core::{Answer, Entry, KeyedOperation, Request, StoreError, Timest
 use sluicegate_resp::Writer;
 
 use super::{
-    batch_entry::PendingDecision,
-    batch_entry::{RespReply, counts},
+    batch_entry::{PendingDecision, RespReply, counts},
     deferred_replies::{DeferredReplies, DeferredReply, PendingAll, PendingCount, StoreOperation},
     session::{Session, WORK},
     worker::RespWorker,
