@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{period, time::as_micros};
+use crate::{period, spelling::quoted, time::as_micros};
 
 const MIN_PERIOD: u64 = 1_000;
 const MAX_PERIOD: u64 = 366 * 86_400_000_000;
@@ -33,7 +33,7 @@ pub enum LimitError {
         value: u32,
     },
     /// A time zone that the bundled database does not know.
-    #[error("unknown time zone `{0}`: expected an IANA name, such as `Asia/Shanghai`")]
+    #[error("unknown time zone {}: expected an IANA name, such as `Asia/Shanghai`", quoted(.0))]
     Zone(String),
     /// An option that does not go with the others.
     #[error("{0}")]

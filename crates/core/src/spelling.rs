@@ -1,4 +1,5 @@
-//! Hints in errors: the known word that a misspelled one probably means, and lists of the expected words.
+//! Words in errors: the invalid one as an error quotes it, the known word that it probably means, and lists of the
+//! expected words.
 
 /// Longer words are never compared, which bounds the work.
 const MAX_LENGTH: usize = 64;
@@ -49,6 +50,21 @@ pub fn any_of<T: AsRef<str>>(words: &[T]) -> String {
 #[must_use]
 pub fn one_of(words: &[&str]) -> String {
     any_of(&words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>())
+}
+
+/// `text` in backquotes for an error, cut after 40 characters. In place of a character that a terminal obeys or does not
+/// show is its escape, such as `\u{1b}`.
+pub(crate) fn quoted(text: &str) -> String {
+    let end = text.char_indices().nth(40).map(|(end, _)| end);
+    let mut shown = String::from("`");
+    for char in text[..end.unwrap_or(text.len())].chars() {
+        match char {
+            '\'' | '"' | '\\' => shown.push(char),
+            other => shown.extend(other.escape_debug()),
+        }
+    }
+    shown.push_str(if end.is_some() { "…`" } else { "`" });
+    shown
 }
 
 /// In lower case, without `-`, `_` and spaces.

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use crate::{
     parameters::LimitError,
     period,
-    spelling::{closest, one_of},
+    spelling::{closest, one_of, quoted},
 };
 
 /// Maximum number of limits of a policy.
@@ -37,8 +37,9 @@ impl PolicyError {
     #[must_use]
     pub fn swapped(key: &str, policy: &str) -> Self {
         let expected = "expected the key first, then the policy";
+        let (policy, key) = (quoted(policy), quoted(key));
         let message =
-            format!("invalid policy `{policy}`: the key `{key}` looks like a policy; {expected}");
+            format!("invalid policy {policy}: the key {key} looks like a policy; {expected}");
         Self::new(message, 1, 0)
     }
 
@@ -101,12 +102,9 @@ pub(crate) struct TextPart<'a> {
 }
 
 impl<'a> TextPart<'a> {
-    /// Its text for an error, cut where it is long.
+    /// Its text for an error.
     pub(crate) fn quoted(self) -> String {
-        match self.text.char_indices().nth(40) {
-            Some((end, _)) => format!("`{}…`", &self.text[..end]),
-            None => format!("`{}`", self.text),
-        }
+        quoted(self.text)
     }
 
     pub(crate) fn error(self, message: String) -> PolicyError {

@@ -2,7 +2,7 @@
 //!
 //! The list comes from a review of 43 mistakes of new users, with some more.
 
-use sluicegate_core::Policy;
+use sluicegate_core::{Policy, PolicyError};
 
 const UNIT: &str =
     "expected a whole number with a unit, such as `250ms`, `60s`, `1m`, `2h` or `1d`";
@@ -340,4 +340,35 @@ fn policy_mistakes_name_the_value_and_what_is_valid() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn policy_mistakes_are_printable() {
+    let table = [
+        ("\u{80}\0", "invalid policy `\\u{80}\\0`: POLICY"),
+        ("gcra:30/1m\u{1b}[2J", "invalid period `1m\\u{1b}[2J`: UNIT"),
+        ("g\u{200b}cra:30/1m", "unknown algorithm `g\\u{200b}cra`: ALGORITHMS"),
+        ("gcra:3\u{a0}0/1m", "invalid limit `3\\u{a0}0`: UNITS"),
+        (
+            "gcra:1/1s:\u{202e}burst=2",
+            "unknown option `\\u{202e}burst` for gcra: expected `borrow` or `burst`",
+        ),
+        (
+            "fixed-window:1/day:tz=\u{7f}",
+            "unknown time zone `\\u{7f}`: expected an IANA name, such as `Asia/Shanghai`",
+        ),
+    ];
+    for (text, expected) in table {
+        let expected = expected
+            .replace("POLICY", POLICY)
+            .replace("ALGORITHMS", ALGORITHMS)
+            .replace("UNITS", UNITS)
+            .replace("UNIT", UNIT);
+        assert_eq!(text.parse::<Policy>().unwrap_err().to_string(), expected);
+    }
+    assert_eq!(
+        PolicyError::swapped("gcra:1/1s", "\r\n").to_string(),
+        "invalid policy `\\r\\n`: the key `gcra:1/1s` looks like a policy; expected the key first, \
+         then the policy",
+    );
 }
