@@ -112,6 +112,22 @@ impl Inner {
 const MAX_ATTEMPTS: usize = 3;
 
 impl Inner {
+    /// The answer to a take that the process can give by itself. A store with a test clock asks for all.
+    pub(crate) fn known_take(
+        &self,
+        key: &[u8],
+        policy: &PreparedPolicy,
+        cost: u32,
+    ) -> Option<Answer> {
+        if self.context.options.test_clock.is_some() {
+            return None;
+        }
+        let (key, policy) = (self.key(key).ok()?, self.planned(policy));
+        let take =
+            PlannedOperation { key: &key, policy: &policy, operation: Operation::Take(cost) };
+        self.known_answer(take, self.context.now())
+    }
+
     /// The answer that the process can give by itself: from a lease, or a denial from the cache.
     pub(crate) fn known_answer(
         &self,

@@ -247,30 +247,15 @@ impl Store for RedisStore {
     /// In a cluster, keys with one hash tag (`{acme}:user7`, `{acme}`) are decided atomically; others in the order
     /// given, and charged units are refunded on a denial, once. Of those, a policy with `count=all` keeps the charge,
     /// as the record of the denial. Several keys use no leases. With a test clock, one server must have all of them.
+    #[inline(always)]
     fn apply<'a>(&'a self, request: Request<'a>) -> Applied<'a, Result<Answer, StoreError>> {
-        let inner = self.inner();
-        let given = inner.given_time();
-        let Some(KeyedOperation { key, policy, operation }) = request.single() else {
-            return Applied::later(inner.apply_all(request, given));
-        };
-        let (key, policy) = match inner.key_of(key, operation) {
-            Ok(key) => (key, inner.planned(policy)),
-            Err(error) => return Applied::Now(Err(error)),
-        };
-        let planned = PlannedOperation { key: &key, policy: &policy, operation };
-        if given.is_none()
-            && let Some(answer) = inner.known_answer(planned, inner.context.now())
+        if let Some(KeyedOperation { key, policy, operation: Operation::Take(cost) }) =
+            request.single()
+            && let Some(answer) = self.inner().known_take(key, policy, cost)
         {
             return Applied::Now(Ok(answer));
         }
-        Applied::later(async move {
-            let planned = PlannedOperation { key: &key, policy: &policy, operation };
-            let deadline = Deadline::of(request.operations(), &inner.context.options);
-            match given {
-                Some(_) => Ok(inner.call(planned, given, deadline).await?.into()),
-                None => self.apply_one(planned, 0, deadline).await,
-            }
-        })
+        self.ask(request)
     }
 
     /// Sends one pipeline per cluster slot (one without a cluster), all at the same time. Each operation is atomic, the
@@ -358,6 +343,27 @@ const REFUNDS_AT_ONCE: usize = 64;
 const MAX_IN_TURN: usize = 3;
 
 impl RedisStore {
+    /// Applies operations that the process cannot decide by itself.
+    fn ask<'a>(&'a self, request: Request<'a>) -> Applied<'a, Result<Answer, StoreError>> {
+        let inner = self.inner();
+        let given = inner.given_time();
+        let Some(KeyedOperation { key, policy, operation }) = request.single() else {
+            return Applied::later(inner.apply_all(request, given));
+        };
+        let (key, policy) = match inner.key_of(key, operation) {
+            Ok(key) => (key, inner.planned(policy)),
+            Err(error) => return Applied::Now(Err(error)),
+        };
+        Applied::later(async move {
+            let planned = PlannedOperation { key: &key, policy: &policy, operation };
+            let deadline = Deadline::of(request.operations(), &inner.context.options);
+            match given {
+                Some(_) => Ok(inner.call(planned, given, deadline).await?.into()),
+                None => self.apply_one(planned, 0, deadline).await,
+            }
+        })
+    }
+
     /// Applies operations of which some are takes under policies with leases: those on a key with such a take one after the
     /// other, until one is denied, two in a row ask the store or [`MAX_IN_TURN`] do, and all others as one batch.
     async fn apply_leased(
