@@ -4,7 +4,7 @@ use std::{collections::VecDeque, fmt, sync::Arc, time::Duration};
 
 use sluicegate_conformance::{Invocation, OracleSubject, Subject as _};
 use sluicegate_core::{
-    Answer, Decision, Operation, Outcome, PreparedPolicy, Retry, Source, Timestamp,
+    Answer, Decision, Limit, Operation, Outcome, PreparedPolicy, Retry, Source, Timestamp,
 };
 use sluicegate_resp::decode;
 
@@ -64,6 +64,20 @@ pub(super) struct WaitState {
     pub(super) could_pass_since: Option<u64>,
     /// Since when it waits for a hold that is open already, in milliseconds.
     pub(super) repeats_since: Option<u64>,
+    /// The decision with which it has reserved its departure, under a policy with a `leaky-queue`.
+    pub(super) reserved: Option<Decision>,
+    /// When it began to wait.
+    pub(super) began: Timestamp,
+}
+
+impl WaitState {
+    /// When the request departs, if it has reserved that, and when at the latest: its timer may be set for a millisecond more,
+    /// and the clock may run fast in the meantime.
+    fn departure(&self) -> Option<[Timestamp; 2]> {
+        let delay = self.reserved.filter(Decision::allowed)?.delay();
+        let departs = self.began + delay;
+        Some([departs, departs + delay * DRIFT / 1_000_000 + Duration::from_millis(TOLERANCE)])
+    }
 }
 
 /// A connection.
@@ -176,8 +190,11 @@ impl Ledger {
                 policy: self.keys[command.first_key()].policy.clone(),
                 could_pass_since: None,
                 repeats_since: None,
+                reserved: None,
+                began: now(),
             });
             self.note_repeated(number);
+            self.reserve(number);
         }
     }
 
@@ -211,6 +228,7 @@ impl Ledger {
         if self.bounds.bytes >= UNLIMITED_BUFFER && self.connections[number].kept.is_none() {
             self.violate(format_args!("bounds: connection {number} is rejected"));
         }
+        self.cancel(number);
         let connection = &mut self.connections[number];
         let read = connection.read;
         connection.sent.pop_front_if(|sent| sent.end <= read);
@@ -338,6 +356,7 @@ impl Observer for Ledger {
     }
 
     fn closes(&mut self, number: usize) {
+        self.cancel(number);
         let connection = &mut self.connections[number];
         connection.is_closing = true;
         let idle = now().since(connection.active_at);
@@ -356,6 +375,7 @@ impl Observer for Ledger {
     }
 
     fn ended(&mut self, number: usize) {
+        self.cancel(number);
         self.connections[number].has_ended = true;
         self.log.add(format_args!("connection {number} ends"));
     }
@@ -491,6 +511,14 @@ const MAX_STALL: u64 = 2000;
 /// The shortest time to live of a hold.
 const MIN_TTL: Duration = Duration::from_millis(1);
 
+/// Whether requests under a policy are assigned a departure, for which they wait.
+fn departs(policy: &PreparedPolicy) -> bool {
+    policy.policy().can_reserve() && policy.policy().limits().iter().any(Limit::is_queue)
+}
+
+/// Parts per million that the clock of a server is fast or slow, at most.
+const DRIFT: u32 = 200;
+
 /// The key of a request that waits, and the request.
 type Wanted = (usize, Request);
 
@@ -503,6 +531,9 @@ impl Ledger {
         reply: &Reply,
         now: Timestamp,
     ) {
+        if departs(&self.keys[key].policy) {
+            return self.check_departure(sent, (key, request), reply, now);
+        }
         let id = request.hold_id();
         let policy = self.policy_of(key, sent);
         let mut after = self.keys[key].state.clone();
@@ -560,6 +591,95 @@ impl Ledger {
                 "waiting: {:?} passes at {now} before {ahead}, which came first",
                 sent.command
             ));
+        }
+    }
+
+    /// A request that begins to wait reserves its departure, if its policy has a `leaky-queue`.
+    fn reserve(&mut self, number: usize) {
+        let sent = self.connections[number].sent.front_mut();
+        let Some(PendingCommand {
+            command: Command::Wait { key, request, timeout },
+            waiting: Some(waiting),
+            ..
+        }) = sent
+        else {
+            return;
+        };
+        let key = &mut self.keys[*key];
+        if !departs(&key.policy) {
+            return;
+        }
+        let max_wait = Duration::from_millis(*timeout);
+        let reserve = Operation::Reserve { cost: request.cost(), max_wait };
+        let decision = key.state.apply(on_key(key.policy.policy(), reserve, waiting.began));
+        waiting.reserved = decision.ok();
+    }
+
+    /// A request that waits is given up: its departure is given back.
+    fn cancel(&mut self, number: usize) {
+        let Some(sent) = self.connections[number].sent.front_mut() else { return };
+        let (key, cost) = match sent.command {
+            Command::Wait { key, request, .. } => (key, request.cost()),
+            _ => return,
+        };
+        let waiting = sent.waiting.as_mut();
+        if waiting.is_some_and(|it| it.departure().is_some() && it.reserved.take().is_some()) {
+            self.refund(key, cost);
+        }
+    }
+
+    fn refund(&mut self, key: usize, cost: u32) {
+        let Key { policy, state, .. } = &mut self.keys[key];
+        let refunded = state.apply(on_key(policy.policy(), Operation::Refund(cost), now()));
+        if let Err(error) = refunded {
+            self.violate(format_args!("waiting: the oracle refunds nothing: {error}"));
+        }
+    }
+
+    /// Whether a request passed at its departure. The reply is about the key then.
+    fn check_departure(
+        &mut self,
+        sent: &PendingCommand,
+        (key, request): Wanted,
+        reply: &Reply,
+        now: Timestamp,
+    ) {
+        let reserved = sent.waiting.as_ref().and_then(|it| it.reserved);
+        let departure = sent.waiting.as_ref().and_then(WaitState::departure);
+        let Key { policy, state, .. } = &mut self.keys[key];
+        let expected = match (reserved, departure) {
+            (Some(decision), None) => Ok(decision),
+            (Some(decision), Some(_)) if decision.delay().is_zero() => Ok(decision),
+            (Some(_), Some([first, last])) if reply.is_allowed() => {
+                if now < first || last < now {
+                    return self.violate(format_args!(
+                        "waiting: {:?} departs at {now} in place of {first}",
+                        sent.command
+                    ));
+                }
+                state.apply(on_key(policy.policy(), Operation::Peek(0), now))
+            }
+            (Some(_), Some(_)) if self.is_stopping => {
+                return self.refund(key, request.cost());
+            }
+            (Some(decision), Some(_)) => Ok(decision),
+            (None, _) => Err("it has reserved nothing".to_owned()),
+        };
+        if !reply.agrees(&expected) {
+            self.violate(format_args!(
+                "exactness: {:?} at {now}: {reply:?}, but the oracle decides {:?}",
+                sent.command,
+                expected.map(|it| it.to_integers())
+            ));
+        }
+    }
+
+    /// Checks that no request waits after its departure.
+    fn check_departures(&mut self, key: usize, now: Timestamp) {
+        let is_late = |it: &WaitState| it.departure().is_some_and(|[_, last]| last < now);
+        let late = self.waiters(key).find(|it| is_late(it.0)).map(|it| format!("{it:?}"));
+        if let Some(late) = late {
+            self.violate(format_args!("waiting: {late} has not departed at {now}"));
         }
     }
 
@@ -643,6 +763,10 @@ impl Ledger {
                 .find(|it| now.since(it.0.deadline) > Duration::from_millis(TOLERANCE));
             if let Some(late) = late.map(|it| format!("{it:?}")) {
                 self.violate(format_args!("waiting: {late} still waits at {now}"));
+            }
+            if departs(&self.keys[key].policy) {
+                self.check_departures(key, now);
+                continue;
             }
             let is_late = |since| millis - since > TOLERANCE;
             let repeated = self.waiters(key).find(|it| it.0.repeats_since.is_some_and(is_late));

@@ -239,7 +239,7 @@ fn requests(
     steps
 }
 
-/// A request that may wait. Not for a `leaky-queue`: its departures are assigned before they are answered.
+/// A request that may wait.
 fn wait(
     random: &Random,
     features: &Features,
@@ -249,14 +249,19 @@ fn wait(
 ) -> Option<Action> {
     // One that waits while its policy is changed goes on with the old one: each of its attempts, which no client sees,
     // changes the policy of the key back.
-    if policies.len() > 1 || policies[0].policy.contains("leaky-queue") {
+    if policies.len() > 1 {
+        return None;
+    }
+    // Beside a window, the time at which it is assigned a departure is unknown.
+    let is_queue = policies[0].policy.contains("leaky-queue");
+    if is_queue && !can_reserve(&policies[0].policy) {
         return None;
     }
     let timeout = *random.pick(&[1, 20, 300, 1500, 3000]);
     let cost = *random.pick(&[1, 1, 1, 2, 5]);
     let is_concurrency = policies[0].policy.starts_with("concurrency");
     let holds = is_concurrency || features.holds && random.chance(40);
-    let request = if holds {
+    let request = if holds && !is_queue {
         // Several connections may ask for the same hold, as a client does that has lost one.
         let id = random.below(if random.chance(30) { 2 } else { 1 << 40 });
         open.push((key, id));
