@@ -282,6 +282,12 @@ impl KeyWaiter {
             }
             (Purpose::Deny { .. }, Outcome::Deny { .. }) => self.take(now),
             (Purpose::Return(denial), _) => self.done(denial),
+            // The store is unavailable now, and has granted the departure.
+            (Purpose::Depart { reserved }, _)
+                if answer.source == Source::Fallback && reserved.source != Source::Fallback =>
+            {
+                self.done(departed(&reserved))
+            }
             (Purpose::Depart { .. }, _)
             | (
                 Purpose::Reserve | Purpose::Head | Purpose::Peeked { .. } | Purpose::Last { .. },
@@ -373,6 +379,13 @@ impl KeyWaiter {
         self.state = State::Done(answer.clone());
         KeyStep::Done(answer)
     }
+}
+
+/// The answer at the departure that `reserved` has granted, where the state of the key then is unknown.
+fn departed(reserved: &Answer) -> Answer {
+    let outcome = Outcome::Allow { delay: Duration::ZERO };
+    let reset_after = reserved.reset_after.saturating_sub(reserved.delay());
+    Answer::new(Decision { outcome, reset_after, ..reserved.decision }, reserved.source)
 }
 
 /// `answer` as a denial.

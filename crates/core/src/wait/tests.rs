@@ -8,9 +8,9 @@ mod world;
 
 use std::time::Duration;
 
-use self::world::{HOUR, SECOND, World, at};
-use super::key_waiter::KeyEvent;
-use crate::{Operation, Retry};
+use self::world::{HOUR, SECOND, World, at, request};
+use super::key_waiter::{KeyEvent, KeyStep, KeyWaiter};
+use crate::{Answer, Decision, Operation, Outcome, Policy, Retry, Source, apply};
 
 /// Denied, to be retried after that.
 fn retry_after(micros: u64) -> Option<Result<u64, Retry>> {
@@ -245,6 +245,32 @@ fn reservation_answer_shows_the_key_at_departure() {
     world.run_until(HOUR);
     let decision = world.answers[2].2;
     assert_eq!((decision.remaining, decision.delay()), (8, Duration::ZERO));
+}
+
+#[test]
+fn departure_while_the_store_is_unavailable_is_the_one_that_it_granted() {
+    let policy: Policy = "leaky-queue:1/1s:capacity=9".parse().unwrap();
+    let (mut entry, start) = (None, at(0));
+    let _ = apply(&policy, &mut entry, start, Operation::Take(3)).unwrap();
+    let mut waiter = KeyWaiter::queued(request("leaky-queue:1/1s:capacity=9", 1, at(HOUR)));
+    let KeyStep::Apply(reserve) = waiter.advance(start, KeyEvent::Start, true) else {
+        panic!("it reserves its departure")
+    };
+    let granted = apply(&policy, &mut entry, start, reserve).unwrap();
+    let departure = start + granted.delay();
+    let answered = KeyEvent::Answered(granted.into());
+    assert_eq!(waiter.advance(start, answered, true), KeyStep::SleepUntil(departure));
+    let peek = KeyStep::Apply(Operation::Peek(0));
+    assert_eq!(waiter.advance(departure, KeyEvent::Woken, true), peek);
+    let outcome = Outcome::Deny { retry: Retry::After(Duration::from_millis(100)) };
+    let denial = Answer::new(Decision { outcome, ..granted }, Source::Fallback);
+    let expected = Decision {
+        outcome: Outcome::Allow { delay: Duration::ZERO },
+        reset_after: Duration::from_secs(1),
+        ..granted
+    };
+    let done = KeyStep::Done(Answer::new(expected, Source::Store));
+    assert_eq!(waiter.advance(departure, KeyEvent::Answered(denial), true), done);
 }
 
 #[test]
