@@ -7,6 +7,7 @@ use std::{
 };
 
 use sluicegate_commands::plain_error;
+use sluicegate_core::human::printable;
 
 /// Standard output with errors that name it, because the errors of a socket or a file have the same kinds.
 #[derive(Debug)]
@@ -16,9 +17,11 @@ pub(crate) fn output() -> Output {
     Output(io::stdout())
 }
 
-/// Prints a line on standard error, which may be closed.
-pub(crate) fn report(line: impl fmt::Display) {
-    let _ = writeln!(io::stderr(), "{line}");
+/// Prints lines on standard error, which may be closed. They may quote what others have written.
+pub(crate) fn report(lines: impl fmt::Display) {
+    for line in lines.to_string().split('\n') {
+        let _ = writeln!(io::stderr(), "{}", printable(line));
+    }
 }
 
 impl Write for Output {

@@ -3,6 +3,7 @@
 use std::{io::Write, path::PathBuf, process::ExitCode};
 
 use anyhow::anyhow;
+use sluicegate_core::human::printable;
 use sluicegate_rules::RuleSet;
 use sluicegate_server::RuleFiles;
 
@@ -73,9 +74,10 @@ fn check(files: &[PathBuf], out: &mut impl Write) -> anyhow::Result<ExitCode> {
     )?;
     let mut explained = Vec::new();
     for rule in all {
-        writeln!(out, "\n{} ({}line {})", rule.name, loaded.file(rule.source), rule.line)?;
+        let name = printable(&rule.name);
+        writeln!(out, "\n{name} ({}line {})", loaded.file(rule.source), rule.line)?;
         for (label, text) in rule.lines {
-            writeln!(out, "  {label:<10} {text}")?;
+            writeln!(out, "  {label:<10} {}", printable(&text))?;
         }
         explained.extend(rule.policies);
     }
@@ -98,9 +100,10 @@ fn test(files: &[PathBuf], require: bool, out: &mut impl Write) -> anyhow::Resul
         let faults = loaded.rules.run_example(example);
         let word = if faults.is_empty() { "ok  " } else { "FAIL" };
         let file = loaded.file(example.source);
-        writeln!(out, "{word} {} ({file}line {})", example.name, example.line)?;
+        let name = printable(&example.name);
+        writeln!(out, "{word} {name} ({file}line {})", example.line)?;
         for fault in &faults {
-            writeln!(out, "       {fault}")?;
+            writeln!(out, "       {}", printable(fault))?;
         }
         for warning in loaded.rules.example_warnings(example) {
             writeln!(out, "       warning: {warning}")?;

@@ -56,6 +56,11 @@ pub(crate) fn lease(text: &str) -> Result<u32, String> {
     number(text, 2, u32::MAX.into())
 }
 
+/// Units of a lease, or 0 for none.
+pub(crate) fn lease_or_none(text: &str) -> Result<u32, String> {
+    number(text, 0, u32::MAX.into())
+}
+
 /// A number of processes.
 pub(crate) fn processes(text: &str) -> Result<usize, String> {
     number(text, 1, MAX_PROCESSES as u64)

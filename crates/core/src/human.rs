@@ -1,4 +1,21 @@
-//! Spans of time and counts of units, for people.
+//! Spans of time, counts of units and texts of others, for people.
+
+/// `text` with an escape, such as `\u{1b}`, in place of each character that a terminal obeys or does not show.
+///
+/// ```
+/// assert_eq!(sluicegate_core::human::printable("it's \u{1b}[31m für \u{202e}\n"), r"it's \u{1b}[31m für \u{202e}\n");
+/// ```
+#[must_use]
+pub fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '\'' | '"' | '\\' => shown.push(char),
+            other => shown.extend(other.escape_debug()),
+        }
+    }
+    shown
+}
 
 /// A span in microseconds in few words, or as the fraction that it is where those would round it.
 #[must_use]

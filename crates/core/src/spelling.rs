@@ -1,6 +1,8 @@
 //! Words in errors: the invalid one as an error quotes it, the known word that it probably means, and lists of the
 //! expected words.
 
+use crate::human::printable;
+
 /// Longer words are never compared, which bounds the work.
 const MAX_LENGTH: usize = 64;
 
@@ -52,19 +54,12 @@ pub fn one_of(words: &[&str]) -> String {
     any_of(&words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>())
 }
 
-/// `text` in backquotes for an error, cut after 40 characters. In place of a character that a terminal obeys or does not
-/// show is its escape, such as `\u{1b}`.
+/// `text` in backquotes for an error: printable, and cut after 40 characters.
 pub(crate) fn quoted(text: &str) -> String {
-    let end = text.char_indices().nth(40).map(|(end, _)| end);
-    let mut shown = String::from("`");
-    for char in text[..end.unwrap_or(text.len())].chars() {
-        match char {
-            '\'' | '"' | '\\' => shown.push(char),
-            other => shown.extend(other.escape_debug()),
-        }
+    match text.char_indices().nth(40) {
+        Some((end, _)) => format!("`{}…`", printable(&text[..end])),
+        None => format!("`{}`", printable(text)),
     }
-    shown.push_str(if end.is_some() { "…`" } else { "`" });
-    shown
 }
 
 /// In lower case, without `-`, `_` and spaces.

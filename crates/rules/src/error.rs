@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use sluicegate_core::human::printable;
+
 /// An invalid rules file: the position, the invalid value, and what is expected.
 ///
 /// [`Display`](fmt::Display) is one line, `line 3, column 13: ...`; [`excerpt`](Self::excerpt) shows the position.
@@ -82,7 +84,7 @@ fn excerpt(text: &str, at: Position) -> String {
     };
     let column = at.column.saturating_sub(1);
     let from = column.saturating_sub(AROUND);
-    let shown = line.chars().skip(from).take(2 * AROUND).map(printable);
+    let shown = line.chars().skip(from).take(2 * AROUND).map(one_column);
     let shown: String = shown.collect();
     let number = at.line.to_string();
     let margin = " ".repeat(number.len());
@@ -91,18 +93,21 @@ fn excerpt(text: &str, at: Position) -> String {
 }
 
 /// Replaces characters that a terminal does not show as one character.
-fn printable(character: char) -> char {
+fn one_column(character: char) -> char {
     match character {
         '\t' => ' ',
-        it if it.is_control() => '\u{fffd}',
+        '\'' | '"' | '\\' => character,
+        it if it.escape_debug().len() > 1 => '\u{fffd}',
         it => it,
     }
 }
 
 /// A string in backquotes for an error text, truncated if it is long.
 pub(crate) fn quoted(text: &str) -> String {
-    let shown: String = text.chars().take(60).map(printable).collect();
-    if shown.len() < text.len() { format!("`{shown}…`") } else { format!("`{shown}`") }
+    match text.char_indices().nth(60) {
+        Some((end, _)) => format!("`{}…`", printable(&text[..end])),
+        None => format!("`{}`", printable(text)),
+    }
 }
 
 #[cfg(test)]

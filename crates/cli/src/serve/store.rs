@@ -50,7 +50,7 @@ pub(super) struct Store {
     on_error: OnError,
     /// Take up to this many units at once for a hot key, and decide its requests from them without a request to the store,
     /// under policies that can have leases; a rules file sets its own with `lease`
-    #[arg(long, value_name = "UNITS", default_value_t = 0)]
+    #[arg(long, value_name = "UNITS", default_value = "0", value_parser = values::lease_or_none)]
     lease: u32,
     /// HTTP status of a denial that is due to an unavailable store; with 429, Envoy gets OVER_LIMIT
     /// instead of UNAVAILABLE

@@ -34,6 +34,18 @@ impl Drop for File {
     }
 }
 
+#[test]
+fn rules_output_is_printable() {
+    let text = "rules:\n  - name: a\n    match: {header.h: \"v\\e[31m\"}\n    policy: gcra:1/1m\n\
+                tests:\n  - name: \"t\\e[31m\"\n    request: {headers: {h: x}}\n    rules: []\n";
+    let file = File::new("printable.yaml", text);
+    for (command, expected) in [("check", "v\\u{1b}[31m"), ("test", "t\\u{1b}[31m")] {
+        let ended = run(&["rules", command, file.name()], "");
+        assert!(ended.out.contains(expected), "{}{}", ended.out, ended.err);
+        assert!(!ended.out.contains('\u{1b}'), "{}", ended.out);
+    }
+}
+
 const RULES: &str = "\
 policies: {gold: 'gcra:100/1s'}
 rules:

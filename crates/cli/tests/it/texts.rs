@@ -25,6 +25,21 @@ fn policy_is_explained_in_words() {
 }
 
 #[test]
+fn texts_of_others_are_printable() {
+    let check = |arguments: &[&str], expected: &str| {
+        let ended = run(arguments, "");
+        assert_eq!(ended.code, Some(2));
+        assert!(ended.err.contains(expected), "{}", ended.err);
+        let is_raw = |it: char| it.is_control() && it != '\n';
+        assert!(!ended.err.contains(is_raw), "{:?}", ended.err);
+    };
+    check(&["policy", "gcra:30/\u{1b}[31m"], "invalid POLICY `gcra:30/\\u{1b}[31m`: ");
+    check(&["serve", "--listen", "\u{7f}"], "invalid --listen `\\u{7f}`: ");
+    check(&["serve", "--fo\u{1b}o"], "--fo\\u{1b}o");
+    check(&["serve", "--lease", "abc"], "invalid --lease `abc`: expected a whole number");
+}
+
+#[test]
 fn policy_invalid_argument_is_an_error() {
     let ended = run(&["policy", "gcra:0/1s"], "");
     assert_eq!(ended.code, Some(2));

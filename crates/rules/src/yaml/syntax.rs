@@ -24,6 +24,12 @@ pub(super) fn explain(text: &str, at: Position, info: &str) -> (Position, String
         let first: String = value.chars().take(1).collect();
         match first.as_str() {
             "" => format!("invalid YAML: {info}"),
+            _ if rest.starts_with(char::is_control) => {
+                format!(
+                    "invalid character {}: expected its escape in double quotes",
+                    quoted(&first)
+                )
+            }
             _ => format!(
                 "invalid value {}: expected it in quotes, because YAML gives `{first}` at its beginning a meaning",
                 quoted(value)

@@ -20,6 +20,18 @@ fn yaml_syntax_mistake_names_the_correction() {
             "line 2, column 23: invalid value `@gold`: expected it in quotes, because YAML gives `@` at its beginning a meaning",
         ),
         (
+            "rules:\n  - name: \"a\u{1b}b\"\n    policy: gcra:1/1m\n",
+            "line 2, column 13: invalid character `\\u{1b}`: expected its escape in double quotes",
+        ),
+        (
+            "rules:\n  - name: a\n    policy: \"\u{202e}gold\"\n",
+            "line 3, column 13: unknown policy `\\u{202e}gold`: expected a policy such as `gcra:30/1m`",
+        ),
+        (
+            "rules:\n  - name: \"a\\u001bb\"\n    policy: gcra:1/1m\n",
+            "line 2, column 11: invalid rule name `a\\u{1b}b`: expected 1 to 64 letters, digits, `-` and `_`",
+        ),
+        (
             "rules:\n  - name: a\n    policy: `gcra:1/1s`\n",
             "line 3, column 13: invalid value ``gcra:1/1s``: expected it in quotes, because YAML gives ``` at its beginning a meaning",
         ),

@@ -3,6 +3,8 @@
 //! serde says "invalid type: integer `1`, expected `key`, a string at line 1 column 8" where a visitor expects
 //! "`key`, a string"; here that becomes "invalid `key` `1`: expected a string".
 
+use sluicegate_core::human::printable;
+
 use super::problem::Problem;
 
 /// Characters of a value that are shown.
@@ -116,8 +118,8 @@ fn described<'a>(found: &'a str, number: Option<&str>) -> (Option<String>, &'a s
 
 fn cut(text: &str) -> String {
     match text.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text.to_owned(),
+        Some((end, _)) => format!("{}...", printable(&text[..end])),
+        None => printable(text),
     }
 }
 
@@ -159,6 +161,10 @@ mod tests {
             (
                 "unknown field `kye`, expected one of `key`, `cost`",
                 "unknown member `kye`: expected `key`, `cost`",
+            ),
+            (
+                "unknown field `\u{1b}[31m`, expected `key`",
+                "unknown member `\\u{1b}[31m`: expected `key`",
             ),
             ("duplicate field `key`", "duplicate member `key`: expected it once"),
             ("missing field `key`", "missing member `key`: expected it once"),
