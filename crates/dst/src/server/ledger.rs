@@ -679,7 +679,7 @@ impl Ledger {
         let is_late = |it: &WaitState| it.departure().is_some_and(|[_, last]| last < now);
         let late = self.waiters(key).find(|it| is_late(it.0)).map(|it| format!("{it:?}"));
         if let Some(late) = late {
-            self.violate(format_args!("waiting: {late} has not departed at {now}"));
+            self.violate(format_args!("waiting: {late} waits at {now}, after its departure"));
         }
     }
 
