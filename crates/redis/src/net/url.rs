@@ -71,6 +71,12 @@ impl Url {
     /// `redis[s][+cluster|+sentinel]://[[user]:password@]host[:port][,host[:port]...][/name][/database]`;
     /// a name, that of the primary, for sentinels only. Or `unix://[[user]:password@]/path[?db=database]`.
     pub(crate) fn parse(text: &str) -> Result<Self, StoreError> {
+        if let Some(control) = text.chars().find(|it| it.is_control()) {
+            let found = control.escape_debug();
+            return Err(wrong(&format!(
+                "invalid character `{found}`: expected it percent-encoded"
+            )));
+        }
         let (scheme, rest) = text
             .split_once("://")
             .ok_or_else(|| wrong(&format!("missing `://`: expected {URL_FORMS}")))?;
@@ -239,6 +245,7 @@ mod tests {
             ("localhost:6379", "missing `://`"),
             ("http://a", "unknown scheme `http`"),
             ("redis+ring://a", "unknown scheme `redis+ring`"),
+            ("redis://\u{1b}ab", "invalid character `\\u{1b}`: expected it percent-encoded"),
             ("redis://", "invalid host ``"),
             (
                 "redis://a:99999",
