@@ -15,8 +15,8 @@ use sluicegate_redis::{Options, RedisStore};
 use sluicegate_testing::{Engine, Server, now, size};
 
 use crate::{
-    sentinel::{follows, sentinels, settled, url},
-    servers::{eventually_true, pass, store_of},
+    sentinel::{FAILOVER_TIMEOUT, follows, sentinels, settled, url},
+    servers::{eventually_true, eventually_within, pass, store_of},
 };
 
 /// Pseudo-random numbers, the same each time.
@@ -228,7 +228,7 @@ async fn sentinel_failover_keeps_replicated_holds() {
     eventually_true("holds are granted", async || granted.load(Ordering::Relaxed) > 60).await;
     primary.kill();
     let killed = now();
-    eventually_true("a sentinel names the replica", async || {
+    eventually_within(FAILOVER_TIMEOUT, "a sentinel names the replica", async || {
         sentinels.iter().any(|sentinel| {
             let command = "SENTINEL GET-MASTER-ADDR-BY-NAME main";
             let named = sentinel.try_query::<(String, u16)>(command);

@@ -22,8 +22,8 @@ use tokio::{
 };
 
 use crate::{
-    sentinel::{sentinels, settled, url},
-    servers::{eventually_true, pass},
+    sentinel::{FAILOVER_TIMEOUT, sentinels, settled, url},
+    servers::{eventually_true, eventually_within, pass},
 };
 
 const RATE: u64 = 200;
@@ -139,7 +139,7 @@ async fn partition(needs_replica: bool) {
     eventually_true("both are admitted", async || near.get().0 > 20 && far.get().0 > 20).await;
     let cut = now();
     wire.open.send_replace(false);
-    let promoted = eventually_true("the replica takes over", async || {
+    let promoted = eventually_within(FAILOVER_TIMEOUT, "the replica takes over", async || {
         let info = replica.try_query::<String>("INFO replication");
         info.is_ok_and(|info| info.contains("role:master"))
             && far.get().1.is_some_and(|at| at > cut + Duration::from_millis(500))
@@ -151,7 +151,7 @@ async fn partition(needs_replica: bool) {
         // The commands of sentinels ten seconds after the partition has healed.
         primary.query::<()>(&format!("REPLICAOF 127.0.0.1 {}", replica.port()));
     }
-    eventually_true("the old primary is demoted", async || {
+    eventually_within(FAILOVER_TIMEOUT, "the old primary is demoted", async || {
         // Sentinels close its connections then.
         let info = primary.try_query::<String>("INFO replication");
         info.is_ok_and(|info| info.contains("role:slave"))

@@ -25,10 +25,19 @@ pub(crate) fn patient() -> Options {
 
 /// Repeats `is_so` until it is true, and returns how long that took: `sluicegate_testing::eventually_true`
 /// without holding a thread.
-pub(crate) async fn eventually_true(what: &str, mut is_so: impl AsyncFnMut() -> bool) -> Duration {
+pub(crate) async fn eventually_true(what: &str, is_so: impl AsyncFnMut() -> bool) -> Duration {
+    eventually_within(TEST_TIMEOUT, what, is_so).await
+}
+
+/// Repeats `is_so` until it is true, for up to `timeout`.
+pub(crate) async fn eventually_within(
+    timeout: Duration,
+    what: &str,
+    mut is_so: impl AsyncFnMut() -> bool,
+) -> Duration {
     let start = now();
     while !is_so().await {
-        assert!(start.elapsed() < TEST_TIMEOUT, "not within {TEST_TIMEOUT:?}: {what}");
+        assert!(start.elapsed() < timeout, "not within {timeout:?}: {what}");
         pass(Duration::from_millis(1)).await;
     }
     start.elapsed()
