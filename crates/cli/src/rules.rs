@@ -47,7 +47,9 @@ impl LoadedRules {
     fn file(&self, source: usize) -> String {
         match &*self.files.names() {
             [_] => String::new(),
-            names => names.get(source).map(|name| format!("{name}, ")).unwrap_or_default(),
+            names => {
+                names.get(source).map(|name| format!("{}, ", printable(name))).unwrap_or_default()
+            }
         }
     }
 }
@@ -106,7 +108,7 @@ fn test(files: &[PathBuf], require: bool, out: &mut impl Write) -> anyhow::Resul
             writeln!(out, "       {}", printable(fault))?;
         }
         for warning in loaded.rules.example_warnings(example) {
-            writeln!(out, "       warning: {warning}")?;
+            writeln!(out, "       warning: {}", printable(&warning))?;
         }
         failed += usize::from(!faults.is_empty());
     }

@@ -12,7 +12,7 @@ use clap::{
     error::{ContextKind, ContextValue, ErrorKind},
 };
 
-use sluicegate_core::Policy;
+use sluicegate_core::{Policy, human::printable};
 
 use crate::values::closest;
 
@@ -309,6 +309,7 @@ fn invalid(called: &str, name: &str, value: &str, expected: &str) -> String {
     if SECRETS.contains(&name) {
         return format!("invalid {called}: {expected}");
     }
+    let value = &printable(value);
     if expected.starts_with("invalid ") && expected.contains(&format!(" `{value}`: ")) {
         return expected.to_owned();
     }

@@ -3,18 +3,29 @@
 /// `text` with an escape, such as `\u{1b}`, in place of each character that a terminal obeys or does not show.
 ///
 /// ```
-/// assert_eq!(sluicegate_core::human::printable("it's \u{1b}[31m für \u{202e}\n"), r"it's \u{1b}[31m für \u{202e}\n");
+/// use sluicegate_core::human::printable;
+///
+/// assert_eq!(printable("it's \u{1b}[31m für \u{202e}हिन्दी\n"), r"it's \u{1b}[31m für \u{202e}हिन्दी\n");
 /// ```
 #[must_use]
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for char in text.chars() {
-        match char {
-            '\'' | '"' | '\\' => shown.push(char),
-            other => shown.extend(other.escape_debug()),
+        if is_shown(char) {
+            shown.push(char);
+        } else {
+            shown.extend(char.escape_debug());
         }
     }
     shown
+}
+
+/// Whether a terminal shows a character, alone or on the one before it.
+#[must_use]
+pub fn is_shown(char: char) -> bool {
+    // Behind another character, a string does not escape those that combine with it.
+    let pair = String::from_iter(['x', char]);
+    matches!(char, '\'' | '"' | '\\') || pair.escape_debug().nth(1) == Some(char)
 }
 
 /// A span in microseconds in few words, or as the fraction that it is where those would round it.

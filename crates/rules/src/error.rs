@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use sluicegate_core::human::printable;
+use sluicegate_core::human::{is_shown, printable};
 
 /// An invalid rules file: the position, the invalid value, and what is expected.
 ///
@@ -96,9 +96,8 @@ fn excerpt(text: &str, at: Position) -> String {
 fn one_column(character: char) -> char {
     match character {
         '\t' => ' ',
-        '\'' | '"' | '\\' => character,
-        it if it.escape_debug().len() > 1 => '\u{fffd}',
-        it => it,
+        it if is_shown(it) => it,
+        _ => '\u{fffd}',
     }
 }
 

@@ -235,10 +235,10 @@ pub(super) struct Envoy {
     #[arg(long, value_name = "DURATION", default_value = values::span_text(EnvoyConfig::default().max_age), value_parser = values::seconds)]
     grpc_max_age: Duration,
     /// Maximum number of Envoys that are assigned quotas at a time
-    #[arg(long, value_name = "COUNT", default_value = EnvoyConfig::default().max_quota_streams.to_string(), value_parser = values::positive)]
+    #[arg(long, value_name = "COUNT", default_value = EnvoyConfig::default().max_quota_streams.to_string(), value_parser = values::count)]
     quota_max_streams: usize,
     /// Maximum number of quota buckets of one Envoy
-    #[arg(long, value_name = "COUNT", default_value = EnvoyConfig::default().max_quota_buckets.to_string(), value_parser = values::positive)]
+    #[arg(long, value_name = "COUNT", default_value = EnvoyConfig::default().max_quota_buckets.to_string(), value_parser = values::count)]
     quota_max_buckets: usize,
 }
 

@@ -34,6 +34,7 @@ fn texts_of_others_are_printable() {
         assert!(!ended.err.contains(is_raw), "{:?}", ended.err);
     };
     check(&["policy", "gcra:30/\u{1b}[31m"], "invalid POLICY `gcra:30/\\u{1b}[31m`: ");
+    check(&["policy", "gcra:30/1m\n"], r"invalid POLICY `gcra:30/1m\n`: ");
     check(&["serve", "--listen", "\u{7f}"], "invalid --listen `\\u{7f}`: ");
     check(&["serve", "--fo\u{1b}o"], "--fo\\u{1b}o");
     check(&["serve", "--lease", "abc"], "invalid --lease `abc`: expected a whole number");
